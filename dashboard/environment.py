@@ -1,0 +1,75 @@
+"""Typed readers for the environment. A bad value stops the start with its name and the remedy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from django.core.exceptions import ImproperlyConfigured
+
+KNOWN: dict[str, str] = {
+    "LOOPWARDEN_DATA": "folder for the database, workspaces, artifacts and sockets",
+    "LOOPWARDEN_DEBUG": "1 shows error pages with details; never on a shared machine",
+    "LOOPWARDEN_SECRET_KEY": "signs sessions; or LOOPWARDEN_SECRET_KEY_FILE",
+    "LOOPWARDEN_SECRET_KEY_FILE": "file that holds the secret key",
+    "LOOPWARDEN_HOSTS": "comma-separated host names that the pages answer to",
+    "LOOPWARDEN_ORIGINS": "comma-separated full origins, such as https://loops.example.com",
+    "LOOPWARDEN_PORT": "port of the web server that `make up` starts",
+    "LOOPWARDEN_REPO_ROOTS": "colon-separated folders that repositories may be taken from",
+    "LOOPWARDEN_CONTRACTS": "comma-separated name=module:function of loop contracts",
+    "LOOPWARDEN_LEASE_SECONDS": "how long a silent worker keeps its attempt",
+    "LOOPWARDEN_COMMAND_SECONDS": "longest time that one command may run",
+    "LOOPWARDEN_ATTEMPT_SECONDS": "longest time that one attempt may take",
+    "LOOPWARDEN_POOL": "attempts that one worker process runs at once",
+    "LOOPWARDEN_SLOTS": "attempts that run at once in all workers together",
+    "LOOPWARDEN_SANDBOX": "auto, bubblewrap or none",
+    "LOOPWARDEN_CRASHPOINT": "tests only: where a worker process ends itself",
+}
+
+
+def refuse_unknown(environ: Mapping[str, str] = os.environ) -> None:
+    """A misspelt `LOOPWARDEN_` name is an error, or the setting would silently not hold."""
+    unknown = sorted(n for n in environ if n.startswith("LOOPWARDEN_") and n not in KNOWN)
+    if unknown:
+        raise ImproperlyConfigured(
+            f"unknown setting {unknown[0]}; known: {', '.join(sorted(KNOWN))}"
+        )
+
+
+def text(name: str, default: str = "") -> str:
+    """The value, or the contents of the file that `NAME_FILE` points to."""
+    file = os.environ.get(f"{name}_FILE")
+    if file:
+        try:
+            return Path(file).read_text().strip()
+        except OSError as error:
+            raise ImproperlyConfigured(f"{name}_FILE: cannot read {file}: {error}") from error
+    return os.environ.get(name, default)
+
+
+def flag(name: str, *, default: bool = False) -> bool:
+    """1 or 0."""
+    value = os.environ.get(name, "1" if default else "0")
+    if value not in ("0", "1"):
+        raise ImproperlyConfigured(f"{name} must be 1 or 0, not {value!r}")
+    return value == "1"
+
+
+def whole(name: str, default: int, *, least: int = 1) -> int:
+    """A whole number."""
+    value = os.environ.get(name, str(default))
+    try:
+        number = int(value)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise ImproperlyConfigured(
+            f"{name} must be a whole number of at least {least}, not {value!r}"
+        )
+    return number
+
+
+def words(name: str, default: str = "", *, separator: str = ",") -> list[str]:
+    """A list."""
+    return [part.strip() for part in text(name, default).split(separator) if part.strip()]

@@ -1,0 +1,148 @@
+"""All settings, from the environment (`dashboard.environment.KNOWN` explains each)."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Any
+
+import dj_database_url
+from django.core.exceptions import ImproperlyConfigured
+
+from dashboard import environment as env
+
+env.refuse_unknown()
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+DATA_DIR = Path(env.text("LOOPWARDEN_DATA", str(BASE_DIR / ".loopwarden"))).absolute()
+
+
+def _writable(folder: Path) -> Path:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        probe = folder / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ImproperlyConfigured(
+            f"LOOPWARDEN_DATA: cannot write to {folder}: {error.strerror}."
+            " Make it writable or name another folder."
+        ) from error
+    return folder
+
+
+def _secret_key(folder: Path) -> str:
+    given = env.text("LOOPWARDEN_SECRET_KEY")
+    if given:
+        return given
+    file = folder / "secret-key"
+    if not file.exists():
+        file.touch(mode=0o600)
+        file.write_text(secrets.token_urlsafe(48))
+    return file.read_text()
+
+
+_writable(DATA_DIR)
+SECRET_KEY = _secret_key(DATA_DIR)
+DEBUG = env.flag("LOOPWARDEN_DEBUG")
+PORT = env.whole("LOOPWARDEN_PORT", 8700)
+ALLOWED_HOSTS = env.words("LOOPWARDEN_HOSTS", "localhost,127.0.0.1,[::1]")
+ORIGINS = env.words(
+    "LOOPWARDEN_ORIGINS", f"http://localhost:{PORT},http://127.0.0.1:{PORT},http://[::1]:{PORT}"
+)
+CSRF_TRUSTED_ORIGINS = ORIGINS
+
+INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "channels",
+    "rest_framework",
+    "loops",
+    "workers",
+    "dashboard",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "dashboard.urls"
+ASGI_APPLICATION = "dashboard.asgi.application"
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+SQLITE: dict[str, Any] = {
+    "timeout": 20,
+    # Without IMMEDIATE a read-then-write transaction fails at once under any concurrency.
+    "transaction_mode": "IMMEDIATE",
+    "init_command": "PRAGMA synchronous=NORMAL;",
+}
+DATABASES: dict[str, Any] = {
+    "default": dj_database_url.config(default=f"sqlite:///{DATA_DIR / 'loopwarden.sqlite3'}")
+}
+if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    DATABASES["default"]["OPTIONS"] = SQLITE
+    DATABASES["default"]["TEST"] = {"NAME": str(DATA_DIR / "test.sqlite3")}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+REDIS_URL = env.text("REDIS_URL", f"unix://{DATA_DIR / 'valkey.sock'}")
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "tasks"
+LOGOUT_REDIRECT_URL = "login"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+
+LANGUAGE_CODE = "en"
+USE_I18N = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+STATIC_URL = "static/"
+STATIC_ROOT = DATA_DIR / "static"
+MEDIA_ROOT = DATA_DIR / "artifacts"
+# Files come straight from the installed package: nothing to collect before a start.
+WHITENOISE_USE_FINDERS = True
+
+REST_FRAMEWORK: dict[str, Any] = {
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "UNAUTHENTICATED_USER": None,
+}
+
+LOOPWARDEN_REPO_ROOTS = [
+    Path(root).absolute()
+    for root in env.words("LOOPWARDEN_REPO_ROOTS", str(Path.home()), separator=":")
+]
+LOOPWARDEN_CONTRACTS = env.words("LOOPWARDEN_CONTRACTS")
+LOOPWARDEN_LEASE_SECONDS = env.whole("LOOPWARDEN_LEASE_SECONDS", 60)
+LOOPWARDEN_COMMAND_SECONDS = env.whole("LOOPWARDEN_COMMAND_SECONDS", 600)
+LOOPWARDEN_ATTEMPT_SECONDS = env.whole("LOOPWARDEN_ATTEMPT_SECONDS", 3600)
+LOOPWARDEN_POOL = env.whole("LOOPWARDEN_POOL", 32)
+LOOPWARDEN_SLOTS = env.whole("LOOPWARDEN_SLOTS", 64)
+LOOPWARDEN_SANDBOX = env.text("LOOPWARDEN_SANDBOX", "auto")

@@ -1,0 +1,148 @@
+"""What a pattern may ask of the world: small protocols, handed in when its contract is built.
+
+Limits are checked and usage is charged behind these doors, so a pattern cannot forget to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, Protocol
+
+from loops.core.errors import EmptyAnswer, Truncated
+
+
+class ReplyStop(StrEnum):
+    """Why the model stopped talking. Any other value is a fault, never a success."""
+
+    END = "end_turn"
+    MAX_TOKENS = "max_tokens"
+    REFUSAL = "refusal"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What one call used. `cost_microusd` is None when no price is known."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_microusd: int | None = 0
+
+    @property
+    def tokens(self) -> int:
+        """Input and output together, cache reads included."""
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """One turn of a conversation.
+
+    `content` is text, or for an assistant turn the provider's own blocks (`Reply.turn`), which go
+    back unchanged and in order (S0-17).
+    """
+
+    role: Literal["user", "assistant"]
+    content: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """One answer of an agent."""
+
+    text: str
+    stop: ReplyStop = ReplyStop.END
+    turn: Any = None
+    """The full turn as the provider sent it. Lives in memory only, it may hold thinking blocks."""
+    usage: Usage = field(default_factory=Usage)
+    model: str = ""
+    note: str = ""
+    """A refusal's category or explanation."""
+
+    @property
+    def refused(self) -> bool:
+        """The safety classifier declined: another round cannot fix it (S0-14)."""
+        return self.stop is ReplyStop.REFUSAL
+
+    def answer(self) -> str:
+        """The text, or an error: refusal is for the caller to check first (S0-X1).
+
+        Raises `Truncated` (S0-15) or `EmptyAnswer` (S0-16).
+        """
+        if self.stop is ReplyStop.MAX_TOKENS:
+            raise Truncated
+        if not self.text.strip():
+            raise EmptyAnswer
+        return self.text
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandResult:
+    """One command that ran to its end, or was ended."""
+
+    exit_code: int | None
+    """None when the command was ended by its time limit."""
+    output: str
+    """Both streams in the order they came, capped, valid text without control codes."""
+    seconds: float = 0.0
+    timed_out: bool = False
+    output_cut: bool = False
+    warnings: tuple[str, ...] = ()
+    """`background_process_killed` when the command left processes behind."""
+    artifact: str = ""
+    """Digest of the stored output."""
+
+    @property
+    def passed(self) -> bool:
+        """Only exit code 0 passes; a timeout never does."""
+        return self.exit_code == 0 and not self.timed_out
+
+
+class Agents(Protocol):
+    """Agents by role (coder, reviewer, fixer, ...)."""
+
+    def has(self, role: str) -> bool:
+        """Whether the task names an agent for this role."""
+        ...
+
+    def ask(self, role: str, messages: Sequence[Message], *, system: str = "") -> Reply:
+        """One model call. Raises `LimitReached` before the call when it does not fit."""
+        ...
+
+    def work(self, role: str, prompt: str) -> Reply:
+        """One call of an agent that may change the workspace."""
+        ...
+
+
+class Commands(Protocol):
+    """Commands in the workspace."""
+
+    def check(self, name: str, command: str) -> CommandResult:
+        """Run a check. What it writes to the workspace stays."""
+        ...
+
+    def fix(self, name: str, command: str) -> CommandResult:
+        """Run a command whose purpose is to change the workspace."""
+        ...
+
+
+class Workspace(Protocol):
+    """The run's private copy of the repository."""
+
+    def snapshot(self) -> str:
+        """The id of the tree as it is now, equal for equal content."""
+        ...
+
+    def undo(self, before: str, after: str) -> None:
+        """Take back exactly what changed between the two snapshots, or raise `WorkspaceFault`."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effects:
+    """All doors of one attempt."""
+
+    agents: Agents
+    commands: Commands
+    workspace: Workspace

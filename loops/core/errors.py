@@ -1,0 +1,52 @@
+"""One family of errors for everything a loop can refuse."""
+
+from __future__ import annotations
+
+
+class LoopwardenError(Exception):
+    """Something went wrong in Loopwarden."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or (self.__doc__ or "").strip())
+
+
+class ContractError(LoopwardenError):
+    """The loop contract cannot be run as it is written."""
+
+
+class IllegalMove(LoopwardenError):
+    """This status cannot follow that one."""
+
+
+class LimitReached(LoopwardenError):
+    """A limit does not admit the next call.
+
+    `axis` names the limit; `used`, `reserved`, `asked` and `cap` are in the axis' own unit
+    (calls, tokens, micro-dollars, seconds).
+    """
+
+    def __init__(self, axis: str, *, used: int, reserved: int, asked: int, cap: int) -> None:
+        super().__init__(
+            f"limit reached: {axis} (cap {cap}, used {used}, reserved {reserved}, asked {asked})"
+        )
+        self.axis, self.used, self.reserved, self.asked, self.cap = axis, used, reserved, asked, cap
+
+
+class AgentFault(LoopwardenError):
+    """The agent gave no usable answer. The attempt ends as an error and costs no round (S0-G4)."""
+
+
+class Truncated(AgentFault):
+    """The answer was cut off at max_tokens: it is neither code nor a verdict (S0-15)."""
+
+
+class EmptyAnswer(AgentFault):
+    """The answer is empty: it is neither code nor a verdict (S0-16)."""
+
+
+class WorkspaceFault(LoopwardenError):
+    """The workspace cannot be read, snapshotted or restored."""
+
+
+class CommandFault(LoopwardenError):
+    """The command could not be started at all."""

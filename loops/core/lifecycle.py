@@ -1,0 +1,117 @@
+"""What state a run is in, why it stopped, and what may follow what."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from loops.core.errors import IllegalMove
+
+
+class RunStatus(StrEnum):
+    """*What* state a run is in."""
+
+    QUEUED = "queued"  # the next attempt may be claimed
+    RUNNING = "running"  # an attempt holds the lease
+    AT_GATE = "at_gate"  # a person must decide
+    SUCCEEDED = "succeeded"  # judged and accepted
+    BUDGET_EXHAUSTED = "budget_exhausted"  # a limit ended it
+    ESCALATED = "escalated"  # it went to a person, who closed it
+    CANCELLED = "cancelled"  # somebody stopped it
+    FAILED = "failed"  # it could not be carried out
+
+
+TERMINAL = frozenset(
+    {
+        RunStatus.SUCCEEDED,
+        RunStatus.BUDGET_EXHAUSTED,
+        RunStatus.ESCALATED,
+        RunStatus.CANCELLED,
+        RunStatus.FAILED,
+    }
+)
+
+
+class StopReason(StrEnum):
+    """*Why* a run is where it is. Stable words; `SENTENCES` has them for people."""
+
+    ACCEPTED = "accepted"
+    ACCEPTED_BY_PERSON = "accepted_by_person"
+    CLOSED_BY_PERSON = "closed_by_person"
+    CANCELLED_BY_PERSON = "cancelled_by_person"
+    ITERATIONS = "iterations"
+    MODEL_CALLS = "model_calls"
+    TOOL_CALLS = "tool_calls"
+    TOKENS = "tokens"
+    COST = "cost"
+    ERRORS = "errors"
+    ACTIVE_SECONDS = "active_seconds"
+    DEADLINE = "deadline"
+    WORKER_LOST = "worker_lost"
+    REFUSAL = "refusal"
+    REVIEWER_INVALID_VERDICT = "reviewer_invalid_verdict"
+    CODER_UNUSABLE_ANSWER = "coder_unusable_answer"
+    GOAL_CHANGE = "goal_change"
+    AUTHORITY = "authority"
+    EVALUATOR = "evaluator"
+    HOOK_FAILED = "hook_failed"
+    WORKSPACE = "workspace"
+    NO_CHANGE = "no_change"
+    GATE_EXPIRED = "gate_expired"
+
+
+LIMIT_REASONS = frozenset(
+    {
+        StopReason.ITERATIONS,
+        StopReason.MODEL_CALLS,
+        StopReason.TOOL_CALLS,
+        StopReason.TOKENS,
+        StopReason.COST,
+        StopReason.ERRORS,
+        StopReason.ACTIVE_SECONDS,
+        StopReason.DEADLINE,
+        StopReason.WORKER_LOST,
+        StopReason.NO_CHANGE,
+    }
+)
+
+SENTENCES: dict[StopReason, str] = {
+    StopReason.ACCEPTED: "Accepted by its evaluator.",
+    StopReason.ACCEPTED_BY_PERSON: "Accepted as it is by a person.",
+    StopReason.CLOSED_BY_PERSON: "Closed by a person, without a result.",
+    StopReason.CANCELLED_BY_PERSON: "Cancelled by a person.",
+    StopReason.ITERATIONS: "All allowed iterations are used.",
+    StopReason.MODEL_CALLS: "The limit on model calls does not admit the next call.",
+    StopReason.TOOL_CALLS: "The limit on tool calls does not admit the next call.",
+    StopReason.TOKENS: "The token limit does not admit the next call.",
+    StopReason.COST: "The cost limit does not admit the next call.",
+    StopReason.ERRORS: "Too many attempts ended in an error.",
+    StopReason.ACTIVE_SECONDS: "The allowed working time is used.",
+    StopReason.DEADLINE: "The deadline has passed.",
+    StopReason.WORKER_LOST: "The worker died too often during the same attempt.",
+    StopReason.REFUSAL: "The model declined to answer.",
+    StopReason.REVIEWER_INVALID_VERDICT: "The reviewer gave no valid verdict, its repair neither.",
+    StopReason.CODER_UNUSABLE_ANSWER: "The coder gave no usable code block, its repair neither.",
+    StopReason.GOAL_CHANGE: "The loop proposes another goal.",
+    StopReason.AUTHORITY: "An action is outside the loop's authority.",
+    StopReason.EVALUATOR: "The evaluator asks for a person.",
+    StopReason.HOOK_FAILED: "The project's own commit hook refuses the result.",
+    StopReason.WORKSPACE: "The workspace could not be prepared or restored.",
+    StopReason.NO_CHANGE: "No fix changed anything.",
+    StopReason.GATE_EXPIRED: "Nobody decided in time.",
+}
+
+MOVES: dict[RunStatus, frozenset[RunStatus]] = {
+    RunStatus.QUEUED: frozenset(RunStatus) - {RunStatus.QUEUED, RunStatus.SUCCEEDED},
+    RunStatus.RUNNING: frozenset(RunStatus) - {RunStatus.RUNNING},
+    RunStatus.AT_GATE: frozenset(RunStatus) - {RunStatus.AT_GATE, RunStatus.RUNNING},
+    **{status: frozenset() for status in TERMINAL},
+}
+
+if set(MOVES) != set(RunStatus) or set(SENTENCES) != set(StopReason):
+    raise AssertionError("every status needs its moves and every stop reason its sentence")
+
+
+def check_move(old: RunStatus, new: RunStatus) -> None:
+    """Raise `IllegalMove` unless `new` may follow `old`. Terminal statuses have no way out."""
+    if new not in MOVES[old]:
+        raise IllegalMove(f"a run that is {old} cannot become {new}")
