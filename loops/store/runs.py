@@ -76,7 +76,7 @@ def cancel(run: Run, *, actor: str) -> bool:
 
 
 def end_cancelled(run: Run, *, actor: str) -> None:
-    """Make a cancel final. Call it inside a transaction."""
+    """Make a cancel final. Raises `MovedOn`. Call it inside a transaction."""
     move(
         run,
         RunStatus.CANCELLED,
