@@ -28,7 +28,6 @@ from loops.core.contract import (
 from loops.core.errors import ContractError
 
 SCOPE = AuthorityScope(allowed_actions=frozenset({"add"}))
-SUCCESS = Evaluation(judgment=Judgment.SUCCESS)
 Policy = Callable[[LoopContext[int]], ActionDecision[int]]
 
 
