@@ -26,4 +26,4 @@ def _plain(text: str) -> str:
     """The text without case, quotes, sentence marks and layout. Operators and numbers stay."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     bare = _SENTENCE_MARK.sub("", _QUOTES.sub("", folded))
-    return " ".join(bare.split()) or text
+    return " ".join(bare.split()) or " ".join(text.split())
