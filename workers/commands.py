@@ -95,6 +95,12 @@ class _Running:
     killed: bool = False
 
     @property
+    def output(self) -> IO[bytes]:
+        """Both streams of the command."""
+        assert self.process.stdout is not None  # noqa: S101 - started with a pipe
+        return self.process.stdout
+
+    @property
     def lines(self) -> list[str]:
         return self.said.decode("ascii", "replace").splitlines()
 
@@ -125,47 +131,48 @@ def _reaper(
     launch: Launch, env: Mapping[str, str], *, cwd: Path, limit: float, stdin: bytes
 ) -> Iterator[_Running]:
     """The reaper as a process; it and its pipes are gone afterwards, whatever happens."""
-    with contextlib.ExitStack() as stack:
-        control_end, control = os.pipe()
-        status, status_end = os.pipe()
-        ours = [control_end, status, status_end]
-        stack.callback(lambda: [os.close(fd) for fd in ours])
-        roles = [launch.role, str(control_end), str(status_end), repr(limit), str(os.getpid())]
-        argv = [sys.executable, "-I", "-S", str(REAPER), *roles, launch.limits]
-        argv += launch.argv(status_end)
-        try:
-            source: IO[bytes] | int = subprocess.DEVNULL
-            if stdin:
-                source = stack.enter_context(tempfile.TemporaryFile())
-                source.write(stdin)
-                source.seek(0)
-            process = subprocess.Popen(
-                argv, cwd=cwd, env=dict(env), stdin=source, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, pass_fds=(control_end, status_end),
-                start_new_session=True,
-            )  # fmt: skip
-        except (OSError, ValueError) as error:
-            os.close(control)
-            raise CommandFault(f"the command cannot be started: {error}") from error
-        os.close(status_end)
+    control_end, control = os.pipe()
+    status, status_end = os.pipe()
+    roles = [launch.role, str(control_end), str(status_end), repr(limit), str(os.getpid())]
+    argv = [sys.executable, "-I", "-S", str(REAPER), *roles, launch.limits]
+    argv += launch.argv(status_end)
+    try:
+        process = _spawn(argv, cwd, env, stdin, (control_end, status_end))
+    except (OSError, ValueError) as error:
+        os.close(control)
+        os.close(status)
+        raise CommandFault(f"the command cannot be started: {error}") from error
+    finally:
         os.close(control_end)
-        ours[:] = [status]
-        running = _Running(process, control, status)
-        try:
-            yield running
-        finally:
-            running.stop()
-            process.wait()
-            if process.stdout:
-                process.stdout.close()
+        os.close(status_end)
+    running = _Running(process, control, status)
+    try:
+        yield running
+    finally:
+        running.stop()
+        process.wait()
+        os.close(status)
+        running.output.close()
+
+
+def _spawn(
+    argv: list[str], cwd: Path, env: Mapping[str, str], stdin: bytes, fds: tuple[int, int]
+) -> subprocess.Popen[bytes]:
+    # a file, not a pipe: a command that does not read its input cannot hold up the worker
+    with tempfile.TemporaryFile() if stdin else Path(os.devnull).open("r+b") as source:
+        source.write(stdin)
+        source.seek(0)
+        return subprocess.Popen(
+            argv, cwd=cwd, env=dict(env), stdin=source, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, pass_fds=fds, start_new_session=True,
+        )  # fmt: skip
 
 
 def _follow(
     running: _Running, capture: Capture, limit: float, cancelled: threading.Event | None
 ) -> None:
-    """Read until the reaper has reported its end. It enforces the limit, this is the second wall."""
-    assert running.process.stdout is not None  # noqa: S101 - a pipe was asked for
-    output = running.process.stdout.fileno()
+    """Read until the reaper has reported its end. It keeps the time; this is the second wall."""
+    output = running.output.fileno()
     os.set_blocking(output, False)
     deadline = running.started + limit + _PATIENCE
     with selectors.DefaultSelector() as selector:

@@ -65,7 +65,7 @@ def start(argv: list[str], limits: str) -> int:
     except FileNotFoundError:
         os.write(2, f"command not found: {argv[0]}\n".encode())
         os._exit(127)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         os.write(2, f"cannot run {argv[0]}: {error}\n".encode())
     os._exit(126)
 

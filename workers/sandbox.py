@@ -26,8 +26,7 @@ _PROBE = """
 [ $$ -lt 20 ] || { echo "process ids of the host are visible"; exit 1; }
 [ "$(wc -l < /proc/net/dev)" -le 3 ] || { echo "the network of the host is visible"; exit 1; }
 grep -q "^CapEff:[[:space:]]*0*$" /proc/self/status || { echo "it keeps capabilities"; exit 1; }
-awk '$5 == "/" && $6 !~ /^ro/ {found = 1} END {exit found}' /proc/self/mountinfo ||
-    { echo "the host can be written to"; exit 1; }
+grep -qE "^([^ ]+ ){4}/ ro[ ,]" /proc/self/mountinfo || { echo "the host is writable"; exit 1; }
 touch ./inside || { echo "the workspace cannot be written to"; exit 1; }
 echo loopwarden-probe-passed
 """
