@@ -194,7 +194,9 @@ class Box:
             shallow=source["shallow"],
             object_format=source["object_format"],
         )
-        for pack in self._run.attempts.exclude(pack="").order_by("no").values_list("pack", flat=True):
+        for pack in (
+            self._run.attempts.exclude(pack="").order_by("no").values_list("pack", flat=True)
+        ):
             self.control.add_pack(artifacts.get(pack))
         if self._run.tree and not self.has(self._run.tree):
             raise WorkspaceFault("the snapshot of the last attempt is in no artifact")

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from loops.patterns.base import Pattern
-
 from loops.core.contract import Continue, Escalation, Evaluation, Finish, LoopResult, Outcome
 from loops.core.errors import LimitReached
 from loops.core.lifecycle import SENTENCES, RunStatus, StopReason
 from loops.gates import Proposal
 from loops.models import AttemptStatus, Decision, OnLimit, Run
+from loops.patterns.base import Pattern
 from loops.store.attempts import Conclusion
 
 _RETRY_SECONDS = 2
@@ -72,7 +71,7 @@ def limited(error: LimitReached, facts: Facts) -> Ending:
 
 
 def failed(error: Exception, facts: Facts) -> Ending:
-    """The attempt threw: it costs no iteration, and is tried again while `errors` allows (S0-G4)."""
+    """The attempt threw: it costs no iteration and may be repeated, `errors` times (S0-G4)."""
     sentence = str(error) or type(error).__name__
     draft = replace(
         _unjudged(facts),
@@ -207,6 +206,16 @@ def _gate(facts: Facts, escalation: Escalation, draft: Conclusion) -> Ending:
             proposal=escalation.proposal or "",
             required_authority=escalation.required_authority,
         ),
+    )
+
+
+def _allowed(facts: Facts, *, acceptable: bool) -> tuple[Decision, ...]:
+    most = facts.pattern.max_iterations
+    again = most is None or facts.run.limit_iterations < most
+    return (
+        *((Decision.CONTINUE,) if again else ()),
+        *((Decision.ACCEPT,) if acceptable else ()),
+        Decision.CLOSE,
     )
 
 

@@ -7,11 +7,10 @@ from typing import Any
 
 from django.conf import settings
 
-from loops.patterns.base import Pattern
-
 from loops.core.contract import Continue, Finish, Outcome
 from loops.core.text import tail
 from loops.models import Run, Step, StepKind
+from loops.patterns.base import Pattern
 from loops.store import artifacts
 from workers.box import Box
 from workers.conclude import Evidence
@@ -90,7 +89,10 @@ def _deliver(
     result |= {"patch": digest, "patch_path": path, "files": box.files()}
     packet |= {"patch": digest, "summary": box.packet(_PACKET_CHARACTERS)}
     if verdict is not None:
-        packet["hook"] = {"passed": verdict.passed, "tail": tail(verdict.output, lines=_TAIL_LINES, characters=_TAIL_CHARACTERS)}
+        packet["hook"] = {
+            "passed": verdict.passed,
+            "tail": tail(verdict.output, lines=_TAIL_LINES, characters=_TAIL_CHARACTERS),
+        }
         if not verdict.passed:
             return True
     delivery = box.deliver()
@@ -117,8 +119,9 @@ def _checks(run: Run) -> list[dict[str, Any]]:
             "name": step.role,
             "command": step.name,
             "exit_code": step.result.get("exit_code") if step.result else None,
-            "tail": tail(artifacts.get_text(step.output), lines=_TAIL_LINES, characters=_TAIL_CHARACTERS),
+            "tail": tail(
+                artifacts.get_text(step.output), lines=_TAIL_LINES, characters=_TAIL_CHARACTERS
+            ),
         }
         for step in steps.order_by("seq")
     ]
-

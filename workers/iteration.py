@@ -9,7 +9,6 @@ from typing import Any
 import redis
 from django.conf import settings
 from django.db import DatabaseError, transaction
-from loops.patterns.base import BuildInfo, Pattern
 
 from loops import gates
 from loops.core.contract import Continue, Finish, Progress, advance
@@ -17,6 +16,7 @@ from loops.core.effects import Effects
 from loops.core.errors import ContractError, LimitReached
 from loops.models import AgentProfile, Run
 from loops.patterns import get
+from loops.patterns.base import BuildInfo, Pattern
 from loops.store import attempts, ledger, runs
 from workers import conclude, dispatch, slots
 from workers.box import Box

@@ -54,9 +54,7 @@ def released_db() -> Iterator[None]:
 class Recorder:
     """Numbers the steps of one attempt and carries each out at most once."""
 
-    def __init__(
-        self, lease: Lease, limits: Limits, *, replayable: Callable[[str], bool]
-    ) -> None:
+    def __init__(self, lease: Lease, limits: Limits, *, replayable: Callable[[str], bool]) -> None:
         """`replayable` says whether the snapshot that a step ended with is on this host."""
         self.lease = lease
         self._replayable = replayable

@@ -263,9 +263,7 @@ def _needs_problems(pattern: Pattern[Any, Any], submission: Submission) -> list[
     """What this very spec cannot do without. Asked only of a spec that is right in itself."""
     needs = pattern.needs(pattern.spec(**submission.spec))
     found = [
-        Problem(
-            field=f"agents.{role}", code="missing", message="is missing: name an agent profile"
-        )
+        Problem(field=f"agents.{role}", code="missing", message="is missing: name an agent profile")
         for role in sorted(needs.roles - set(submission.agents))
     ]
     if needs.workspace and submission.source is None:

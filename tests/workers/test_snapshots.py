@@ -32,7 +32,7 @@ CASES = [
         "printf 'local/\\n' >> .gitignore; mkdir local; printf 'k=v\\n' > local/keys.txt",
         "printf 'x=2\\n' > app.py",
         "",
-        '[ "$(cat app.py)" = x=1 ] && grep -qx \'local/\' .gitignore '
+        "[ \"$(cat app.py)\" = x=1 ] && grep -qx 'local/' .gitignore "
         '&& [ "$(cat local/keys.txt)" = k=v ]',
     ),
     (
