@@ -63,9 +63,9 @@ class Box:
             self.folder.mkdir(parents=True, mode=0o700)
             return
         self._import()
-        self._snapshots = Snapshotter(self.control, self.folder)
         stored = Snapshot.load(self._run.tree) if self._run.tree else None
         self.control.checkout(stored.tree if stored else self._run.base_commit, self.folder)
+        self._snapshots = Snapshotter(self.control, self.folder)
         for path, tree in stored.nested if stored else ():
             if tree:
                 self._snapshots.put_git_dir(path, tree)

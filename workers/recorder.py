@@ -115,7 +115,7 @@ class Recorder:
             cost_microusd=usage.cost_microusd if usage else None,
         )
         self._settle(call.seq, reservation, recorded, worst)
-        reach("recorded")
+        reach(f"recorded-{self._seq}")
         return performed
 
     def _admit(self, call: ledger.StepCall, worst: Amount) -> int:

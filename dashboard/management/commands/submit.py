@@ -8,9 +8,13 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from dashboard.local.database import prepare_database
+from dashboard.local.errors import CannotStart, ChildFailed
 from dashboard.local.stack import local_stack
+from dashboard.local.supervisor import Supervisor
 from dashboard.progress import EXIT_CODES, Stopped, follow
 from dashboard.results import how_to_take
 from loops.figures import effective_status
@@ -55,6 +59,11 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         """Submit, and wait if asked to."""
         request = self._request(options)
+        try:
+            if not Supervisor.running(settings.DATA_DIR):
+                prepare_database()
+        except CannotStart as error:
+            raise CommandError(str(error)) from error
         project, _ = Project.objects.get_or_create(
             slug=options["project"], defaults={"name": options["project"].capitalize()}
         )
@@ -69,14 +78,17 @@ class Command(BaseCommand):
         for note in (task.source or {}).get("notes", []):
             self.stdout.write(f"Note: {note}")
         if options["wait"]:
-            sys.exit(self._wait(run))
+            try:
+                sys.exit(self._wait(run))
+            except CannotStart as error:
+                raise CommandError(str(error)) from error
         self.stdout.write("It starts as soon as a worker is there: `make up` starts one.")
 
     def _wait(self, run: Run) -> int:
         with local_stack(say=self.stdout.write) as stack:
             try:
                 (run,) = follow([run.pk], self.stdout.write, alive=stack.alive)
-            except (Stopped, KeyboardInterrupt):
+            except (Stopped, ChildFailed, KeyboardInterrupt):
                 self.stderr.write(f"{run.task.key} goes on as soon as a worker is there again.")
                 return 1
         self.stdout.write(f"{run.task.key}: {run.sentence or run.status}")
