@@ -9,7 +9,6 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
@@ -18,359 +17,766 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name='AgentProfile',
+            name="AgentProfile",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.SlugField(unique=True)),
-                ('provider', models.CharField(max_length=40)),
-                ('config', models.JSONField(default=dict)),
-                ('input_usd_per_mtok', models.DecimalField(decimal_places=6, max_digits=12, null=True)),
-                ('output_usd_per_mtok', models.DecimalField(decimal_places=6, max_digits=12, null=True)),
-                ('max_running', models.PositiveIntegerField(default=16)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.SlugField(unique=True)),
+                ("provider", models.CharField(max_length=40)),
+                ("config", models.JSONField(default=dict)),
+                (
+                    "input_usd_per_mtok",
+                    models.DecimalField(decimal_places=6, max_digits=12, null=True),
+                ),
+                (
+                    "output_usd_per_mtok",
+                    models.DecimalField(decimal_places=6, max_digits=12, null=True),
+                ),
+                ("max_running", models.PositiveIntegerField(default=16)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
         ),
         migrations.CreateModel(
-            name='Artifact',
+            name="Artifact",
             fields=[
-                ('digest', models.CharField(max_length=64, primary_key=True, serialize=False)),
-                ('size', models.PositiveBigIntegerField()),
-                ('media_type', models.CharField(default='application/octet-stream', max_length=100)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
+                ("digest", models.CharField(max_length=64, primary_key=True, serialize=False)),
+                ("size", models.PositiveBigIntegerField()),
+                (
+                    "media_type",
+                    models.CharField(default="application/octet-stream", max_length=100),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
         ),
         migrations.CreateModel(
-            name='Project',
+            name="Project",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('slug', models.SlugField(unique=True)),
-                ('name', models.CharField(max_length=200)),
-                ('max_running', models.PositiveIntegerField(default=16)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("slug", models.SlugField(unique=True)),
+                ("name", models.CharField(max_length=200)),
+                ("max_running", models.PositiveIntegerField(default=16)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
         ),
         migrations.CreateModel(
-            name='Run',
+            name="Run",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('number', models.PositiveIntegerField(default=1)),
-                ('status', models.CharField(choices=loops.models.run._statuses, default=loops.core.lifecycle.RunStatus['QUEUED'], max_length=20)),
-                ('stop_reason', models.CharField(blank=True, max_length=40)),
-                ('reason', models.TextField(blank=True)),
-                ('version', models.PositiveBigIntegerField(default=0)),
-                ('event_seq', models.PositiveBigIntegerField(default=0)),
-                ('attempt_no', models.PositiveIntegerField(default=1)),
-                ('iterations', models.PositiveIntegerField(default=0)),
-                ('errors', models.PositiveIntegerField(default=0)),
-                ('active_ms', models.PositiveBigIntegerField(default=0)),
-                ('lease_token', models.PositiveBigIntegerField(default=0)),
-                ('lease_owner', models.CharField(blank=True, max_length=120)),
-                ('lease_expires_at', models.DateTimeField(null=True)),
-                ('attempt_deadline_at', models.DateTimeField(null=True)),
-                ('next_at', models.DateTimeField()),
-                ('admitted_at', models.DateTimeField(null=True)),
-                ('deadline_at', models.DateTimeField(null=True)),
-                ('cancel_requested', models.BooleanField(default=False)),
-                ('limit_iterations', models.PositiveIntegerField()),
-                ('limit_errors', models.PositiveIntegerField()),
-                ('limit_active_seconds', models.PositiveIntegerField(null=True)),
-                ('limit_model_calls', models.PositiveIntegerField(null=True)),
-                ('limit_tool_calls', models.PositiveIntegerField(null=True)),
-                ('limit_tokens', models.PositiveBigIntegerField(null=True)),
-                ('limit_cost_microusd', models.PositiveBigIntegerField(null=True)),
-                ('used_model_calls', models.PositiveIntegerField(default=0)),
-                ('used_tool_calls', models.PositiveIntegerField(default=0)),
-                ('used_tokens', models.PositiveBigIntegerField(default=0)),
-                ('used_cost_microusd', models.PositiveBigIntegerField(default=0)),
-                ('reserved_model_calls', models.PositiveIntegerField(default=0)),
-                ('reserved_tool_calls', models.PositiveIntegerField(default=0)),
-                ('reserved_tokens', models.PositiveBigIntegerField(default=0)),
-                ('reserved_cost_microusd', models.PositiveBigIntegerField(default=0)),
-                ('overrun_tokens', models.PositiveBigIntegerField(default=0)),
-                ('overrun_cost_microusd', models.PositiveBigIntegerField(default=0)),
-                ('state', models.JSONField(null=True)),
-                ('feedback', models.TextField(null=True)),
-                ('result', models.JSONField(null=True)),
-                ('base_commit', models.CharField(blank=True, max_length=64)),
-                ('tree', models.CharField(blank=True, max_length=64)),
-                ('base_pack', models.CharField(blank=True, max_length=64)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('started_at', models.DateTimeField(null=True)),
-                ('ended_at', models.DateTimeField(null=True)),
-                ('updated_at', models.DateTimeField(auto_now=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("number", models.PositiveIntegerField(default=1)),
+                (
+                    "status",
+                    models.CharField(
+                        choices=loops.models.run._statuses,
+                        default=loops.core.lifecycle.RunStatus["QUEUED"],
+                        max_length=20,
+                    ),
+                ),
+                ("stop_reason", models.CharField(blank=True, max_length=40)),
+                ("reason", models.TextField(blank=True)),
+                ("version", models.PositiveBigIntegerField(default=0)),
+                ("event_seq", models.PositiveBigIntegerField(default=0)),
+                ("attempt_no", models.PositiveIntegerField(default=1)),
+                ("iterations", models.PositiveIntegerField(default=0)),
+                ("errors", models.PositiveIntegerField(default=0)),
+                ("active_ms", models.PositiveBigIntegerField(default=0)),
+                ("lease_token", models.PositiveBigIntegerField(default=0)),
+                ("lease_owner", models.CharField(blank=True, max_length=120)),
+                ("lease_expires_at", models.DateTimeField(null=True)),
+                ("attempt_deadline_at", models.DateTimeField(null=True)),
+                ("next_at", models.DateTimeField()),
+                ("admitted_at", models.DateTimeField(null=True)),
+                ("deadline_at", models.DateTimeField(null=True)),
+                ("cancel_requested", models.BooleanField(default=False)),
+                ("limit_iterations", models.PositiveIntegerField()),
+                ("limit_errors", models.PositiveIntegerField()),
+                ("limit_active_seconds", models.PositiveIntegerField(null=True)),
+                ("limit_model_calls", models.PositiveIntegerField(null=True)),
+                ("limit_tool_calls", models.PositiveIntegerField(null=True)),
+                ("limit_tokens", models.PositiveBigIntegerField(null=True)),
+                ("limit_cost_microusd", models.PositiveBigIntegerField(null=True)),
+                ("used_model_calls", models.PositiveIntegerField(default=0)),
+                ("used_tool_calls", models.PositiveIntegerField(default=0)),
+                ("used_tokens", models.PositiveBigIntegerField(default=0)),
+                ("used_cost_microusd", models.PositiveBigIntegerField(default=0)),
+                ("reserved_model_calls", models.PositiveIntegerField(default=0)),
+                ("reserved_tool_calls", models.PositiveIntegerField(default=0)),
+                ("reserved_tokens", models.PositiveBigIntegerField(default=0)),
+                ("reserved_cost_microusd", models.PositiveBigIntegerField(default=0)),
+                ("overrun_tokens", models.PositiveBigIntegerField(default=0)),
+                ("overrun_cost_microusd", models.PositiveBigIntegerField(default=0)),
+                ("state", models.JSONField(null=True)),
+                ("feedback", models.TextField(null=True)),
+                ("result", models.JSONField(null=True)),
+                ("base_commit", models.CharField(blank=True, max_length=64)),
+                ("tree", models.CharField(blank=True, max_length=64)),
+                ("base_pack", models.CharField(blank=True, max_length=64)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("started_at", models.DateTimeField(null=True)),
+                ("ended_at", models.DateTimeField(null=True)),
+                ("updated_at", models.DateTimeField(auto_now=True)),
             ],
         ),
         migrations.CreateModel(
-            name='WorkerPresence',
+            name="WorkerPresence",
             fields=[
-                ('name', models.CharField(max_length=120, primary_key=True, serialize=False)),
-                ('kind', models.CharField(choices=[('worker', 'worker'), ('tender', 'tender')], max_length=12)),
-                ('sandbox', models.CharField(blank=True, max_length=120)),
-                ('started_at', models.DateTimeField()),
-                ('seen_at', models.DateTimeField()),
+                ("name", models.CharField(max_length=120, primary_key=True, serialize=False)),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[("worker", "worker"), ("tender", "tender")], max_length=12
+                    ),
+                ),
+                ("sandbox", models.CharField(blank=True, max_length=120)),
+                ("started_at", models.DateTimeField()),
+                ("seen_at", models.DateTimeField()),
             ],
         ),
         migrations.CreateModel(
-            name='LoginLink',
+            name="LoginLink",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('digest', models.CharField(max_length=64, unique=True)),
-                ('expires_at', models.DateTimeField()),
-                ('used_at', models.DateTimeField(null=True)),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to=settings.AUTH_USER_MODEL)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("digest", models.CharField(max_length=64, unique=True)),
+                ("expires_at", models.DateTimeField()),
+                ("used_at", models.DateTimeField(null=True)),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to=settings.AUTH_USER_MODEL
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='ApiToken',
+            name="ApiToken",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=100)),
-                ('prefix', models.CharField(max_length=12)),
-                ('digest', models.CharField(max_length=64, unique=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('last_used_at', models.DateTimeField(null=True)),
-                ('expires_at', models.DateTimeField(null=True)),
-                ('revoked_at', models.DateTimeField(null=True)),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to=settings.AUTH_USER_MODEL)),
-                ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='loops.project')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=100)),
+                ("prefix", models.CharField(max_length=12)),
+                ("digest", models.CharField(max_length=64, unique=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("last_used_at", models.DateTimeField(null=True)),
+                ("expires_at", models.DateTimeField(null=True)),
+                ("revoked_at", models.DateTimeField(null=True)),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="loops.project"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='LimitGrant',
+            name="LimitGrant",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('iterations', models.PositiveIntegerField(default=0)),
-                ('model_calls', models.PositiveIntegerField(null=True)),
-                ('tool_calls', models.PositiveIntegerField(null=True)),
-                ('tokens', models.PositiveBigIntegerField(null=True)),
-                ('cost_microusd', models.PositiveBigIntegerField(null=True)),
-                ('errors', models.PositiveIntegerField(default=0)),
-                ('active_seconds', models.PositiveIntegerField(null=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('granted_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, to=settings.AUTH_USER_MODEL)),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='grants', to='loops.run')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("iterations", models.PositiveIntegerField(default=0)),
+                ("model_calls", models.PositiveIntegerField(null=True)),
+                ("tool_calls", models.PositiveIntegerField(null=True)),
+                ("tokens", models.PositiveBigIntegerField(null=True)),
+                ("cost_microusd", models.PositiveBigIntegerField(null=True)),
+                ("errors", models.PositiveIntegerField(default=0)),
+                ("active_seconds", models.PositiveIntegerField(null=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "granted_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="grants",
+                        to="loops.run",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Task',
+            name="Task",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('pattern', models.CharField(max_length=60)),
-                ('title', models.CharField(max_length=200)),
-                ('local_aim', models.TextField()),
-                ('spec', models.JSONField()),
-                ('agents', models.JSONField(default=dict)),
-                ('limits', models.JSONField()),
-                ('on_limit', models.CharField(choices=[('gate', 'Ask a person'), ('stop', 'Stop')], max_length=8)),
-                ('priority', models.SmallIntegerField(default=0)),
-                ('source', models.JSONField(null=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('created_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, to=settings.AUTH_USER_MODEL)),
-                ('project', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to='loops.project')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("pattern", models.CharField(max_length=60)),
+                ("title", models.CharField(max_length=200)),
+                ("local_aim", models.TextField()),
+                ("spec", models.JSONField()),
+                ("agents", models.JSONField(default=dict)),
+                ("limits", models.JSONField()),
+                (
+                    "on_limit",
+                    models.CharField(
+                        choices=[("gate", "Ask a person"), ("stop", "Stop")], max_length=8
+                    ),
+                ),
+                ("priority", models.SmallIntegerField(default=0)),
+                ("source", models.JSONField(null=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, to="loops.project"
+                    ),
+                ),
             ],
         ),
         migrations.AddField(
-            model_name='run',
-            name='task',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='runs', to='loops.task'),
+            model_name="run",
+            name="task",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.PROTECT, related_name="runs", to="loops.task"
+            ),
         ),
         migrations.CreateModel(
-            name='IdempotencyKey',
+            name="IdempotencyKey",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('owner', models.CharField(max_length=80)),
-                ('key', models.CharField(max_length=255)),
-                ('request_digest', models.CharField(max_length=64)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('task', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='loops.task')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("owner", models.CharField(max_length=80)),
+                ("key", models.CharField(max_length=255)),
+                ("request_digest", models.CharField(max_length=64)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "task",
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to="loops.task"),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Reservation',
+            name="Reservation",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('attempt_no', models.PositiveIntegerField()),
-                ('seq', models.PositiveIntegerField()),
-                ('token', models.PositiveBigIntegerField()),
-                ('state', models.CharField(choices=[('reserved', 'Reserved'), ('in_flight', 'In Flight'), ('settled', 'Settled'), ('unknown', 'Unknown'), ('released', 'Released'), ('void', 'Void')], max_length=10)),
-                ('est_model_calls', models.PositiveIntegerField(default=0)),
-                ('est_tool_calls', models.PositiveIntegerField(default=0)),
-                ('est_tokens', models.PositiveBigIntegerField(default=0)),
-                ('est_cost_microusd', models.PositiveBigIntegerField(default=0)),
-                ('actual_tokens', models.PositiveBigIntegerField(null=True)),
-                ('actual_cost_microusd', models.PositiveBigIntegerField(null=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='reservations', to='loops.run')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("attempt_no", models.PositiveIntegerField()),
+                ("seq", models.PositiveIntegerField()),
+                ("token", models.PositiveBigIntegerField()),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("reserved", "Reserved"),
+                            ("in_flight", "In Flight"),
+                            ("settled", "Settled"),
+                            ("unknown", "Unknown"),
+                            ("released", "Released"),
+                            ("void", "Void"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("est_model_calls", models.PositiveIntegerField(default=0)),
+                ("est_tool_calls", models.PositiveIntegerField(default=0)),
+                ("est_tokens", models.PositiveBigIntegerField(default=0)),
+                ("est_cost_microusd", models.PositiveBigIntegerField(default=0)),
+                ("actual_tokens", models.PositiveBigIntegerField(null=True)),
+                ("actual_cost_microusd", models.PositiveBigIntegerField(null=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="reservations",
+                        to="loops.run",
+                    ),
+                ),
             ],
             options={
-                'indexes': [models.Index(condition=models.Q(('state__in', ['reserved', 'in_flight'])), fields=['run'], name='reservation_open')],
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("state__in", ["reserved", "in_flight"])),
+                        fields=["run"],
+                        name="reservation_open",
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Outbox',
+            name="Outbox",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('attempt_no', models.PositiveIntegerField()),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('sent_at', models.DateTimeField(null=True)),
-                ('tries', models.PositiveIntegerField(default=0)),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='wakeups', to='loops.run')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("attempt_no", models.PositiveIntegerField()),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("sent_at", models.DateTimeField(null=True)),
+                ("tries", models.PositiveIntegerField(default=0)),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="wakeups",
+                        to="loops.run",
+                    ),
+                ),
             ],
             options={
-                'indexes': [models.Index(condition=models.Q(('sent_at__isnull', True)), fields=['id'], name='outbox_unsent')],
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("sent_at__isnull", True)),
+                        fields=["id"],
+                        name="outbox_unsent",
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Event',
+            name="Event",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('seq', models.PositiveBigIntegerField()),
-                ('kind', models.CharField(max_length=40)),
-                ('text', models.TextField()),
-                ('data', models.JSONField(default=dict)),
-                ('actor', models.CharField(max_length=150)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='events', to='loops.run')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("seq", models.PositiveBigIntegerField()),
+                ("kind", models.CharField(max_length=40)),
+                ("text", models.TextField()),
+                ("data", models.JSONField(default=dict)),
+                ("actor", models.CharField(max_length=150)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="events",
+                        to="loops.run",
+                    ),
+                ),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('run', 'seq'), name='event_seq_unique')],
+                "constraints": [
+                    models.UniqueConstraint(fields=("run", "seq"), name="event_seq_unique")
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Escalation',
+            name="Escalation",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('attempt_no', models.PositiveIntegerField()),
-                ('cause', models.CharField(max_length=40)),
-                ('reason', models.TextField()),
-                ('proposal', models.TextField(blank=True)),
-                ('required_authority', models.CharField(blank=True, max_length=60)),
-                ('packet', models.JSONField()),
-                ('digest', models.CharField(max_length=64)),
-                ('allowed', models.JSONField()),
-                ('status', models.CharField(choices=[('open', 'Open'), ('decided', 'Decided'), ('expired', 'Expired'), ('withdrawn', 'Withdrawn')], default='open', max_length=10)),
-                ('decision', models.CharField(blank=True, choices=[('continue', 'Continue with guidance'), ('accept', 'Accept as it is'), ('close', 'Close without result')], max_length=10)),
-                ('guidance', models.TextField(blank=True)),
-                ('granted_iterations', models.PositiveIntegerField(default=0)),
-                ('decided_at', models.DateTimeField(null=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('decided_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, to=settings.AUTH_USER_MODEL)),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='escalations', to='loops.run')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("attempt_no", models.PositiveIntegerField()),
+                ("cause", models.CharField(max_length=40)),
+                ("reason", models.TextField()),
+                ("proposal", models.TextField(blank=True)),
+                ("required_authority", models.CharField(blank=True, max_length=60)),
+                ("packet", models.JSONField()),
+                ("digest", models.CharField(max_length=64)),
+                ("allowed", models.JSONField()),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("open", "Open"),
+                            ("decided", "Decided"),
+                            ("expired", "Expired"),
+                            ("withdrawn", "Withdrawn"),
+                        ],
+                        default="open",
+                        max_length=10,
+                    ),
+                ),
+                (
+                    "decision",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            ("continue", "Continue with guidance"),
+                            ("accept", "Accept as it is"),
+                            ("close", "Close without result"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("guidance", models.TextField(blank=True)),
+                ("granted_iterations", models.PositiveIntegerField(default=0)),
+                ("decided_at", models.DateTimeField(null=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "decided_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="escalations",
+                        to="loops.run",
+                    ),
+                ),
             ],
             options={
-                'indexes': [models.Index(condition=models.Q(('status', 'open')), fields=['id'], name='escalation_open')],
-                'constraints': [models.UniqueConstraint(condition=models.Q(('status', 'open')), fields=('run', 'cause'), name='escalation_one_open_per_cause')],
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("status", "open")),
+                        fields=["id"],
+                        name="escalation_open",
+                    )
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("status", "open")),
+                        fields=("run", "cause"),
+                        name="escalation_one_open_per_cause",
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Attempt',
+            name="Attempt",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('no', models.PositiveIntegerField()),
-                ('status', models.CharField(choices=[('running', 'Running'), ('judged', 'Judged'), ('limit', 'Limit'), ('escalated', 'Escalated'), ('error', 'Error'), ('abandoned', 'Abandoned')], max_length=12)),
-                ('token', models.PositiveBigIntegerField()),
-                ('claims', models.PositiveIntegerField(default=1)),
-                ('worker', models.CharField(max_length=120)),
-                ('counted', models.BooleanField(default=False)),
-                ('label', models.CharField(blank=True, max_length=40)),
-                ('judgment', models.CharField(blank=True, max_length=12)),
-                ('feedback', models.TextField(blank=True)),
-                ('error', models.TextField(blank=True)),
-                ('tree_before', models.CharField(blank=True, max_length=64)),
-                ('tree_after', models.CharField(blank=True, max_length=64)),
-                ('pack', models.CharField(blank=True, max_length=64)),
-                ('used_tokens', models.PositiveBigIntegerField(default=0)),
-                ('used_cost_microusd', models.PositiveBigIntegerField(default=0)),
-                ('started_at', models.DateTimeField()),
-                ('ended_at', models.DateTimeField(null=True)),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='attempts', to='loops.run')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("no", models.PositiveIntegerField()),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("running", "Running"),
+                            ("judged", "Judged"),
+                            ("limit", "Limit"),
+                            ("escalated", "Escalated"),
+                            ("error", "Error"),
+                            ("abandoned", "Abandoned"),
+                        ],
+                        max_length=12,
+                    ),
+                ),
+                ("token", models.PositiveBigIntegerField()),
+                ("claims", models.PositiveIntegerField(default=1)),
+                ("worker", models.CharField(max_length=120)),
+                ("counted", models.BooleanField(default=False)),
+                ("label", models.CharField(blank=True, max_length=40)),
+                ("judgment", models.CharField(blank=True, max_length=12)),
+                ("feedback", models.TextField(blank=True)),
+                ("error", models.TextField(blank=True)),
+                ("tree_before", models.CharField(blank=True, max_length=64)),
+                ("tree_after", models.CharField(blank=True, max_length=64)),
+                ("pack", models.CharField(blank=True, max_length=64)),
+                ("used_tokens", models.PositiveBigIntegerField(default=0)),
+                ("used_cost_microusd", models.PositiveBigIntegerField(default=0)),
+                ("started_at", models.DateTimeField()),
+                ("ended_at", models.DateTimeField(null=True)),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="attempts",
+                        to="loops.run",
+                    ),
+                ),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('run', 'no'), name='attempt_no_unique'), models.UniqueConstraint(condition=models.Q(('status', 'running')), fields=('run',), name='attempt_one_live_per_run')],
+                "constraints": [
+                    models.UniqueConstraint(fields=("run", "no"), name="attempt_no_unique"),
+                    models.UniqueConstraint(
+                        condition=models.Q(("status", "running")),
+                        fields=("run",),
+                        name="attempt_one_live_per_run",
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Step',
+            name="Step",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('attempt_no', models.PositiveIntegerField()),
-                ('seq', models.PositiveIntegerField()),
-                ('kind', models.CharField(choices=[('model_call', 'Model Call'), ('agent_work', 'Agent Work'), ('check', 'Check'), ('command', 'Command')], max_length=12)),
-                ('role', models.CharField(blank=True, max_length=40)),
-                ('name', models.TextField(blank=True)),
-                ('input_digest', models.CharField(max_length=64)),
-                ('status', models.CharField(choices=[('running', 'Running'), ('done', 'Done'), ('failed', 'Failed')], max_length=8)),
-                ('result', models.JSONField(null=True)),
-                ('output', models.CharField(blank=True, max_length=64)),
-                ('prompt', models.CharField(blank=True, max_length=64)),
-                ('tree_after', models.CharField(blank=True, max_length=64)),
-                ('error', models.TextField(blank=True)),
-                ('started_at', models.DateTimeField()),
-                ('ended_at', models.DateTimeField(null=True)),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='steps', to='loops.run')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("attempt_no", models.PositiveIntegerField()),
+                ("seq", models.PositiveIntegerField()),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("model_call", "Model Call"),
+                            ("agent_work", "Agent Work"),
+                            ("check", "Check"),
+                            ("command", "Command"),
+                        ],
+                        max_length=12,
+                    ),
+                ),
+                ("role", models.CharField(blank=True, max_length=40)),
+                ("name", models.TextField(blank=True)),
+                ("input_digest", models.CharField(max_length=64)),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[("running", "Running"), ("done", "Done"), ("failed", "Failed")],
+                        max_length=8,
+                    ),
+                ),
+                ("result", models.JSONField(null=True)),
+                ("output", models.CharField(blank=True, max_length=64)),
+                ("prompt", models.CharField(blank=True, max_length=64)),
+                ("tree_after", models.CharField(blank=True, max_length=64)),
+                ("error", models.TextField(blank=True)),
+                ("started_at", models.DateTimeField()),
+                ("ended_at", models.DateTimeField(null=True)),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="steps",
+                        to="loops.run",
+                    ),
+                ),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('run', 'attempt_no', 'seq'), name='step_seq_unique')],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("run", "attempt_no", "seq"), name="step_seq_unique"
+                    )
+                ],
             },
         ),
         migrations.AddIndex(
-            model_name='task',
-            index=models.Index(fields=['project', '-id'], name='loops_task_project_7d119e_idx'),
+            model_name="task",
+            index=models.Index(fields=["project", "-id"], name="loops_task_project_7d119e_idx"),
         ),
         migrations.AddIndex(
-            model_name='run',
-            index=models.Index(condition=models.Q(('admitted_at__isnull', True), ('status', loops.core.lifecycle.RunStatus['QUEUED'])), fields=['next_at', 'id'], name='run_waiting'),
+            model_name="run",
+            index=models.Index(
+                condition=models.Q(
+                    ("admitted_at__isnull", True),
+                    ("status", loops.core.lifecycle.RunStatus["QUEUED"]),
+                ),
+                fields=["next_at", "id"],
+                name="run_waiting",
+            ),
         ),
         migrations.AddIndex(
-            model_name='run',
-            index=models.Index(condition=models.Q(('status', loops.core.lifecycle.RunStatus['RUNNING'])), fields=['lease_expires_at'], name='run_leases'),
+            model_name="run",
+            index=models.Index(
+                condition=models.Q(("status", loops.core.lifecycle.RunStatus["RUNNING"])),
+                fields=["lease_expires_at"],
+                name="run_leases",
+            ),
         ),
         migrations.AddIndex(
-            model_name='run',
-            index=models.Index(condition=models.Q(('status__in', ['queued', 'running', 'at_gate'])), fields=['deadline_at'], name='run_deadlines'),
+            model_name="run",
+            index=models.Index(
+                condition=models.Q(("status__in", ["queued", "running", "at_gate"])),
+                fields=["deadline_at"],
+                name="run_deadlines",
+            ),
         ),
         migrations.AddIndex(
-            model_name='run',
-            index=models.Index(fields=['status', '-id'], name='loops_run_status_c7fbe7_idx'),
+            model_name="run",
+            index=models.Index(fields=["status", "-id"], name="loops_run_status_c7fbe7_idx"),
         ),
         migrations.AddConstraint(
-            model_name='run',
-            constraint=models.UniqueConstraint(fields=('task', 'number'), name='run_number_unique'),
+            model_name="run",
+            constraint=models.UniqueConstraint(fields=("task", "number"), name="run_number_unique"),
         ),
         migrations.AddConstraint(
-            model_name='run',
-            constraint=models.CheckConstraint(condition=models.Q(('status__in', ['queued', 'running', 'at_gate', 'succeeded', 'budget_exhausted', 'escalated', 'cancelled', 'failed'])), name='run_status_known'),
+            model_name="run",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "status__in",
+                        [
+                            "queued",
+                            "running",
+                            "at_gate",
+                            "succeeded",
+                            "budget_exhausted",
+                            "escalated",
+                            "cancelled",
+                            "failed",
+                        ],
+                    )
+                ),
+                name="run_status_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='run',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('status__in', ['cancelled', 'budget_exhausted', 'escalated', 'succeeded', 'failed']), _negated=True), models.Q(('stop_reason', ''), _negated=True), _connector='OR'), name='run_end_has_reason'),
+            model_name="run",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(
+                        (
+                            "status__in",
+                            ["cancelled", "budget_exhausted", "escalated", "succeeded", "failed"],
+                        ),
+                        _negated=True,
+                    ),
+                    models.Q(("stop_reason", ""), _negated=True),
+                    _connector="OR",
+                ),
+                name="run_end_has_reason",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='run',
-            constraint=models.CheckConstraint(condition=models.Q(('iterations__lte', models.F('limit_iterations'))), name='run_iterations_within_limit'),
+            model_name="run",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("iterations__lte", models.F("limit_iterations"))),
+                name="run_iterations_within_limit",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='run',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('lease_expires_at__isnull', False), ('status', loops.core.lifecycle.RunStatus['RUNNING'])), models.Q(models.Q(('status', loops.core.lifecycle.RunStatus['RUNNING']), _negated=True), ('lease_expires_at__isnull', True)), _connector='OR'), name='run_lease_only_while_running'),
+            model_name="run",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(
+                        ("lease_expires_at__isnull", False),
+                        ("status", loops.core.lifecycle.RunStatus["RUNNING"]),
+                    ),
+                    models.Q(
+                        models.Q(
+                            ("status", loops.core.lifecycle.RunStatus["RUNNING"]), _negated=True
+                        ),
+                        ("lease_expires_at__isnull", True),
+                    ),
+                    _connector="OR",
+                ),
+                name="run_lease_only_while_running",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='run',
-            constraint=models.CheckConstraint(condition=models.Q(('limit_model_calls__isnull', True), ('limit_model_calls__gte', django.db.models.expressions.CombinedExpression(models.F('used_model_calls'), '+', models.F('reserved_model_calls'))), _connector='OR'), name='run_model_calls_within_limit'),
+            model_name="run",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("limit_model_calls__isnull", True),
+                    (
+                        "limit_model_calls__gte",
+                        django.db.models.expressions.CombinedExpression(
+                            models.F("used_model_calls"), "+", models.F("reserved_model_calls")
+                        ),
+                    ),
+                    _connector="OR",
+                ),
+                name="run_model_calls_within_limit",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='run',
-            constraint=models.CheckConstraint(condition=models.Q(('limit_tool_calls__isnull', True), ('limit_tool_calls__gte', django.db.models.expressions.CombinedExpression(models.F('used_tool_calls'), '+', models.F('reserved_tool_calls'))), _connector='OR'), name='run_tool_calls_within_limit'),
+            model_name="run",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("limit_tool_calls__isnull", True),
+                    (
+                        "limit_tool_calls__gte",
+                        django.db.models.expressions.CombinedExpression(
+                            models.F("used_tool_calls"), "+", models.F("reserved_tool_calls")
+                        ),
+                    ),
+                    _connector="OR",
+                ),
+                name="run_tool_calls_within_limit",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='run',
-            constraint=models.CheckConstraint(condition=models.Q(('limit_tokens__isnull', True), ('limit_tokens__gte', django.db.models.expressions.CombinedExpression(models.F('used_tokens'), '+', models.F('reserved_tokens'))), _connector='OR'), name='run_tokens_within_limit'),
+            model_name="run",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("limit_tokens__isnull", True),
+                    (
+                        "limit_tokens__gte",
+                        django.db.models.expressions.CombinedExpression(
+                            models.F("used_tokens"), "+", models.F("reserved_tokens")
+                        ),
+                    ),
+                    _connector="OR",
+                ),
+                name="run_tokens_within_limit",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='run',
-            constraint=models.CheckConstraint(condition=models.Q(('limit_cost_microusd__isnull', True), ('limit_cost_microusd__gte', django.db.models.expressions.CombinedExpression(models.F('used_cost_microusd'), '+', models.F('reserved_cost_microusd'))), _connector='OR'), name='run_cost_microusd_within_limit'),
+            model_name="run",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("limit_cost_microusd__isnull", True),
+                    (
+                        "limit_cost_microusd__gte",
+                        django.db.models.expressions.CombinedExpression(
+                            models.F("used_cost_microusd"), "+", models.F("reserved_cost_microusd")
+                        ),
+                    ),
+                    _connector="OR",
+                ),
+                name="run_cost_microusd_within_limit",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='idempotencykey',
-            constraint=models.UniqueConstraint(fields=('owner', 'key'), name='idempotency_key_unique'),
+            model_name="idempotencykey",
+            constraint=models.UniqueConstraint(
+                fields=("owner", "key"), name="idempotency_key_unique"
+            ),
         ),
     ]
