@@ -1,4 +1,4 @@
-"""The only writer of escalations: opens an item when a run needs a person, carries out decisions."""
+"""The only writer of escalations: opens items for people and carries out their decisions."""
 
 from __future__ import annotations
 

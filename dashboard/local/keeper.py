@@ -44,12 +44,12 @@ class Keeper:
         self._alive = alive
         self._policy = policy
         self._quick_deaths = 0
-        self._started_at = 0.0
+        self.started_at = 0.0
         self._due_at: float | None = None
 
     def start(self) -> None:
         self._start()
-        self._started_at = time.monotonic()
+        self.started_at = time.monotonic()
         self._due_at = None
 
     def check(self, now: float) -> None:
@@ -62,7 +62,7 @@ class Keeper:
             self.start()
 
     def _pause_after_death(self, now: float) -> float:
-        quick = now - self._started_at < self._policy.settled_seconds
+        quick = now - self.started_at < self._policy.settled_seconds
         self._quick_deaths = self._quick_deaths + 1 if quick else 1
         if self._quick_deaths > self._policy.quick_restarts:
             raise ChildFailed(

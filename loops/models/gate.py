@@ -37,7 +37,7 @@ class Escalation(models.Model):
     proposal = models.TextField(blank=True)
     required_authority = models.CharField(max_length=60, blank=True)
     packet = models.JSONField()
-    """What is shown: reasons, artifact or diff, check output, spend. Its canonical JSON is hashed."""
+    """What is shown: reasons, artifact or diff, check output, spend. The digest is its."""
     digest = models.CharField(max_length=64)
     allowed = models.JSONField()
     """The `Decision` values that this item admits."""

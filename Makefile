@@ -1,0 +1,56 @@
+# Needs git, make and a Python of 3.11 or newer. `make help` lists the targets.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check install --quiet
+
+# make PORT=8800 ...: the port of the pages
+ifdef PORT
+export LOOPWARDEN_PORT := $(PORT)
+endif
+# make PYTHON=python3.12 ...: the Python to make the virtual environment with
+ifdef PYTHON
+export PYTHON
+endif
+
+.PHONY: help install dev up demo test test-postgres lint clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
+
+install: $(VENV)/.installed ## the virtual environment with everything to run it
+
+dev: $(VENV)/.installed-dev ## the same with everything to test it
+
+$(VENV)/.installed: pyproject.toml
+	@.ci/venv $(VENV)
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml
+	@.ci/venv $(VENV)
+	$(PIP) --editable '.[dev]'
+	@touch $(VENV)/.installed $@
+
+up: install ## start everything; Ctrl-C stops it (PORT=8800)
+	@$(PY) manage.py up $(ARGS)
+
+demo: install ## the same with the main job run on a real repository (ARGS=--exit)
+	@$(PY) manage.py demo $(ARGS)
+
+test: dev ## the whole suite on SQLite (ARGS='-k gate')
+	$(PY) -m pytest $(ARGS)
+
+test-postgres: dev ## the whole suite on a private PostgreSQL and Redis
+	$(PY) -m tests.servers $(PY) -m pytest $(ARGS)
+
+lint: dev ## style, types, layers, missing migrations
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(VENV)/bin/lint-imports
+	$(PY) manage.py makemigrations --check --dry-run
+
+clean: ## remove what was built; the data in .loopwarden stays
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
