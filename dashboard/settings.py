@@ -52,6 +52,7 @@ ORIGINS = env.words(
     "LOOPWARDEN_ORIGINS", f"http://localhost:{PORT},http://127.0.0.1:{PORT},http://[::1]:{PORT}"
 )
 CSRF_TRUSTED_ORIGINS = ORIGINS
+CSRF_FAILURE_VIEW = "dashboard.views.errors.forbidden"
 
 INSTALLED_APPS = [
     "django.contrib.auth",
@@ -66,8 +67,10 @@ INSTALLED_APPS = [
     "dashboard",
 ]
 MIDDLEWARE = [
+    "dashboard.middleware.request_id",
+    "dashboard.middleware.content_policy",
     "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "dashboard.middleware.StaticFiles",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -86,6 +89,7 @@ TEMPLATES: list[dict[str, Any]] = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "dashboard.context.nav",
             ]
         },
     }
@@ -132,8 +136,13 @@ WHITENOISE_USE_FINDERS = True
 
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["dashboard.api.bodies.StrictJSONParser"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "dashboard.api.bodies.AlwaysJSON",
+    "DEFAULT_AUTHENTICATION_CLASSES": ["dashboard.api.auth.BearerAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["dashboard.api.auth.HasToken"],
+    "EXCEPTION_HANDLER": "dashboard.api.problems.handle",
     "UNAUTHENTICATED_USER": None,
+    "UNAUTHENTICATED_TOKEN": None,
 }
 
 LOOPWARDEN_REPO_ROOTS = [

@@ -8,16 +8,17 @@ from decimal import Decimal
 
 from django.utils import timezone
 
+from loops.core.contract import Judgment
 from loops.core.lifecycle import LIMIT_REASONS, RunStatus, StopReason
-from loops.models import Attempt, Run
+from loops.models import Attempt, AttemptStatus, Run
 
-_TONES = {
-    "approved": "pass",
-    "green": "pass",
-    "success": "pass",
-    "changes requested": "changes",
-    "checks failed": "checks",
-    "refactor": "refactor",
+_TONES = {"checks failed": "checks", "refactor": "refactor", "no verdict": "checks"}
+_ENDED = {
+    AttemptStatus.RUNNING: "run",
+    AttemptStatus.LIMIT: "changes",
+    AttemptStatus.ESCALATED: "gate",
+    AttemptStatus.ERROR: "checks",
+    AttemptStatus.ABANDONED: "idle",
 }
 
 
@@ -57,19 +58,39 @@ class Slot:
     tone: str
     """pass, changes, checks, refactor, run, or empty for a place not used yet."""
     title: str
+    counted: bool = False
+    """Whether an iteration was spent here."""
+
+
+def attempt_tone(attempt: Attempt) -> str:
+    """The colour class of an attempt: its end if it ended early, else its judgment."""
+    ended = _ENDED.get(AttemptStatus(attempt.status))
+    if ended:
+        return ended
+    if attempt.judgment == Judgment.SUCCESS:
+        return "pass"
+    return _TONES.get(attempt.label, "changes")
+
+
+MOST_SLOTS = 24
+"""What a rail draws at most: a limit of 1,000 is a number, not 1,000 boxes."""
 
 
 def rail(run: Run, attempts: list[Attempt]) -> list[Slot]:
-    """One slot per allowed iteration, the used ones coloured by their judgment."""
+    """One slot per allowed iteration, the used ones coloured by their judgment.
+
+    Of a long run only the last `MOST_SLOTS` slots around the current one.
+    """
+    counted = [a for a in attempts if a.counted]
     slots = [
-        Slot(tone=_TONES.get(a.label, "changes"), title=f"{a.no}: {a.label}")
-        for a in attempts
-        if a.counted
+        Slot(tone=attempt_tone(a), title=f"{a.no}: {a.label or a.status}", counted=True)
+        for a in counted[-MOST_SLOTS + 1 :]
     ]
-    if run.status == RunStatus.RUNNING and len(slots) < run.limit_iterations:
+    if run.status == RunStatus.RUNNING and run.iterations < run.limit_iterations:
         slots.append(Slot(tone="run", title="running"))
-    missing = run.limit_iterations - len(slots)
-    return slots + [Slot(tone="", title="not used")] * missing
+    left = run.limit_iterations - run.iterations - (len(slots) > len(counted))
+    room = max(0, min(left, MOST_SLOTS - len(slots)))
+    return slots + [Slot(tone="", title="not used")] * room
 
 
 def meters(run: Run) -> list[Meter]:

@@ -1,0 +1,1 @@
+"""REST under /api/v1: bearer tokens only, problem documents for every error."""

@@ -1,0 +1,207 @@
+"""Reading requests: strict JSON, known fields only, one error per wrong field."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from decimal import Decimal
+from typing import IO, Annotated, Any, Literal, NoReturn, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.parsers import BaseParser
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+
+from dashboard.api.problems import Refusal, pointer
+from workers.intake import TaskRequest
+
+MOST_BYTES, MOST_DEPTH = 1_000_000, 32
+MICRO = Decimal(1_000_000)
+Whole = Annotated[int, Field(le=1_000_000_000)]
+BodyT = TypeVar("BodyT", bound=BaseModel)
+
+
+class AlwaysJSON(BaseContentNegotiation):
+    """There is one representation; `Accept` cannot ask for another."""
+
+    def select_parser(self, request: Request, parsers: list[BaseParser]) -> BaseParser | None:
+        """The JSON parser for a JSON body; None is answered with 415."""
+        sent = (request.content_type or "").partition(";")[0].strip().lower()
+        return parsers[0] if sent == "application/json" else None
+
+    def select_renderer(
+        self, _request: Request, renderers: list[BaseRenderer], _suffix: str | None = None
+    ) -> tuple[BaseRenderer, str]:
+        """The JSON renderer."""
+        return renderers[0], renderers[0].media_type
+
+
+class StrictJSONParser(BaseParser):
+    """JSON without what could be read in two ways: duplicate keys, NaN, endless nesting."""
+
+    media_type = "application/json"
+
+    def parse(
+        self, stream: IO[bytes], _media_type: str | None = None, _context: Any = None
+    ) -> dict[str, Any]:
+        """The body as an object."""
+        data = stream.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise Refusal(413, "too_large", f"The body has more than {MOST_BYTES:,} bytes.")
+        try:
+            body = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
+        except RecursionError as error:
+            raise Refusal(400, "too_deep", f"Nested deeper than {MOST_DEPTH} levels.") from error
+        except ValueError as error:
+            raise Refusal(400, "malformed_json", f"The body is no valid JSON: {error}") from error
+        _check_values(body, "", 0)
+        if not isinstance(body, dict):
+            raise Refusal(400, "malformed_json", "The body must be one JSON object.")
+        return body
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key!r} stands there twice")
+        found[key] = value
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON value")
+
+
+def _check_values(value: Any, where: str, depth: int) -> None:
+    """No text that a database cannot hold, no nesting without end."""
+    if depth > MOST_DEPTH:
+        raise Refusal(400, "too_deep", f"Nested deeper than {MOST_DEPTH} levels.")
+    match value:
+        case str():
+            _check_text(value, where)
+        case list():
+            for at, item in enumerate(value):
+                _check_values(item, f"{where}.{at}", depth + 1)
+        case dict():
+            for key, item in value.items():
+                _check_text(key, where)
+                _check_values(item, f"{where}.{key}", depth + 1)
+
+
+def _check_text(text: str, where: str) -> None:
+    if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
+        detail = "contains a NUL or half of a surrogate pair, which is no text"
+        raise Refusal(
+            400,
+            "bad_text",
+            "A text cannot be stored.",
+            [{"pointer": pointer(where), "code": "bad_text", "detail": detail}],
+        )
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Money(_Body):
+    """An amount as a decimal string."""
+
+    amount: Annotated[str, Field(pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$")]
+    currency: Literal["USD"]
+
+
+class LimitsBody(_Body):
+    """Caps of a run; an axis that is left out has no cap."""
+
+    iterations: Whole | None = None
+    model_calls: Whole | None = None
+    tool_calls: Whole | None = None
+    tokens: Whole | None = None
+    cost: Money | None = None
+    errors: Whole | None = None
+    active_seconds: Whole | None = None
+    deadline_seconds: Whole | None = None
+
+    def as_limits(self) -> dict[str, Any]:
+        """The caps that were given, in stored units."""
+        given = self.model_dump(exclude={"cost"}, exclude_none=True)
+        if self.cost is not None:
+            given["cost_microusd"] = int(Decimal(self.cost.amount) * MICRO)
+        return given
+
+
+class SourceBody(_Body):
+    """Where the workspace comes from."""
+
+    repo: str
+    include_dirty: bool = False
+
+
+class TaskBody(_Body):
+    """A task to submit."""
+
+    pattern: str
+    title: str
+    aim: str = ""
+    spec: dict[str, Any] = Field(default_factory=dict)
+    limits: LimitsBody = Field(default_factory=LimitsBody)
+    agents: dict[str, str] = Field(default_factory=dict)
+    on_limit: str = ""
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0
+    source: SourceBody | None = None
+
+    def as_request(self) -> TaskRequest:
+        """The same for the intake."""
+        return TaskRequest(
+            pattern=self.pattern,
+            title=self.title,
+            local_aim=self.aim,
+            spec=self.spec,
+            limits=self.limits.as_limits(),
+            agents=self.agents,
+            on_limit=self.on_limit,
+            priority=self.priority,
+            repo=self.source.repo if self.source else None,
+            include_dirty=self.source.include_dirty if self.source else False,
+        )
+
+
+class DecisionBody(_Body):
+    """A person's decision on exactly what was shown."""
+
+    decision: str
+    digest: str
+    guidance: str = ""
+    iterations: Annotated[int, Field(le=1_000_000)] = 2
+
+
+def read(kind: type[BodyT], data: Any) -> BodyT:
+    """The body as this kind, or a refusal that names every wrong field."""
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        errors = [_field_error(kind, item) for item in error.errors(include_url=False)]
+    raise Refusal(400, "invalid", "Some fields are not as they must be.", errors)
+
+
+def _field_error(kind: type[BaseModel], item: Any) -> dict[str, str]:
+    where = [str(part) for part in item["loc"]]
+    detail = str(item["msg"]).removeprefix("Value error, ")
+    code = str(item["type"])
+    if code == "extra_forbidden":
+        code, detail = "unknown_field", f"there is no such field{_guess(kind, where)}"
+    elif code == "missing":
+        detail = "is missing"
+    return {"pointer": pointer(".".join(where)), "code": code, "detail": detail}
+
+
+def _guess(kind: type[BaseModel], where: list[str]) -> str:
+    for part in where[:-1]:
+        inner = kind.model_fields[part].annotation
+        inners = [inner, *getattr(inner, "__args__", ())]
+        kind = next(one for one in inners if isinstance(one, type) and issubclass(one, BaseModel))
+    known = sorted(kind.model_fields)
+    close = difflib.get_close_matches(where[-1], known, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(known)}"

@@ -1,0 +1,24 @@
+"""The web process: pages and API over HTTP, live hints over a socket."""
+
+from __future__ import annotations
+
+import os
+
+from channels.routing import ProtocolTypeRouter, URLRouter
+from channels.security.websocket import OriginValidator
+from django.core.asgi import get_asgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
+http = get_asgi_application()
+
+# Models exist only now.
+from channels.auth import AuthMiddlewareStack  # noqa: E402
+from django.conf import settings  # noqa: E402
+from django.urls import path  # noqa: E402
+
+from dashboard.consumers import LiveConsumer  # noqa: E402
+
+socket = AuthMiddlewareStack(URLRouter([path("ws/live/", LiveConsumer.as_asgi())]))
+application = ProtocolTypeRouter(
+    {"http": http, "websocket": OriginValidator(socket, settings.ORIGINS)}
+)

@@ -1,0 +1,60 @@
+"""What the navigation shows: read only when a page draws it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.functional import SimpleLazyObject
+
+from dashboard.queues import open_items
+from loops.core.lifecycle import RunStatus
+from loops.models import Run, WorkerPresence
+
+ALIVE = timedelta(seconds=30)
+MOST_COUNTED = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nav:
+    """The figures of the navigation."""
+
+    waiting: int
+    """Open items of the gate."""
+    workers: int
+    queued: int
+    no_sandbox: str
+    """How a worker without a sandbox describes itself; empty when all have one."""
+
+    @property
+    def line(self) -> str:
+        """Workers and queue in a few words."""
+        if not self.workers:
+            return f"no worker, {self._queued()} queued"
+        return f"{self.workers} worker{'s' * (self.workers != 1)}, {self._queued()} queued"
+
+    def _queued(self) -> str:
+        return f"{MOST_COUNTED}+" if self.queued > MOST_COUNTED else str(self.queued)
+
+
+def read_nav() -> Nav:
+    """Three short queries."""
+    alive = WorkerPresence.objects.filter(kind="worker", seen_at__gte=timezone.now() - ALIVE)
+    sandboxes = list(alive.values_list("sandbox", flat=True))
+    return Nav(
+        waiting=open_items().count(),
+        workers=len(sandboxes),
+        queued=Run.objects.filter(status=RunStatus.QUEUED)[: MOST_COUNTED + 1].count(),
+        no_sandbox=next((label for label in sandboxes if label.startswith("no sandbox")), ""),
+    )
+
+
+def nav(request: HttpRequest) -> dict[str, Any]:
+    """Template context processor."""
+    user = getattr(request, "user", None)
+    if user is None or not user.is_authenticated:
+        return {}
+    return {"nav": SimpleLazyObject(read_nav)}

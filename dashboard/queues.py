@@ -1,0 +1,62 @@
+"""The lists that pages and API show: one query function for each, so that no two counts differ."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+
+from loops.core.lifecycle import TERMINAL, RunStatus
+from loops.figures import MOST_SLOTS
+from loops.models import Attempt, Escalation, EscalationStatus, Run
+
+MOST_COUNTED = 1000
+LIVE = tuple(status for status in RunStatus if status not in TERMINAL)
+
+CHIPS: dict[str, tuple[str, Q]] = {
+    "all": ("All", Q()),
+    "gate": ("Needs you", Q(status=RunStatus.AT_GATE)),
+    "running": ("Running", Q(status__in=[RunStatus.QUEUED, RunStatus.RUNNING])),
+    # The complement, not the list: the newest first come from the primary key without a sort.
+    "ended": ("Ended", ~Q(status__in=LIVE)),
+}
+
+
+def open_items() -> QuerySet[Escalation]:
+    """What waits for a person: the badge counts exactly this and the page lists exactly this."""
+    return Escalation.objects.filter(status=EscalationStatus.OPEN)
+
+
+def current_runs() -> QuerySet[Run]:
+    """The newest run of every task."""
+    later = Run.objects.filter(task=OuterRef("task"), number__gt=OuterRef("number"))
+    return Run.objects.filter(~Exists(later))
+
+
+def search(words: str) -> Q:
+    """Runs whose task has the words in its title, or the key itself."""
+    words = words.replace("\0", "").strip()
+    if not words:
+        return Q()
+    number = words.upper().removeprefix("T-")
+    found = Q(task__title__icontains=words)
+    if number.isascii() and number.isdigit() and len(number) < 19:
+        found |= Q(task_id=int(number))
+    return found
+
+
+def count_up_to(runs: QuerySet[Run]) -> str:
+    """The count, or `1000+`: counting a million rows would make the page slow for no use."""
+    counted = runs[: MOST_COUNTED + 1].count()
+    return f"{MOST_COUNTED}+" if counted > MOST_COUNTED else str(counted)
+
+
+def rail_attempts(runs: list[Run]) -> dict[int, list[Attempt]]:
+    """The attempts that the rails of these runs draw, in one query."""
+    found: defaultdict[int, list[Attempt]] = defaultdict(list)
+    near = F("run__attempt_no") - 2 * MOST_SLOTS
+    attempts = Attempt.objects.filter(run__in=[run.pk for run in runs], no__gt=near)
+    fields = ("run_id", "no", "status", "label", "judgment", "counted")
+    for attempt in attempts.order_by("run_id", "no").only(*fields):
+        found[attempt.run_id].append(attempt)
+    return found
