@@ -78,7 +78,7 @@ def submit_all(scratch: Path) -> list[Task]:
     for name, steps in agents.items():
         AgentProfile.objects.update_or_create(name=name, defaults=_profile(steps))
     return [
-        accept(request, project=project, user=None)
+        accept(request, project=project, user=None, roots=[scratch])
         for request in (_green(make_repository(scratch / "till")), _approved(), _stuck())
     ]
 

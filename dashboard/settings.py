@@ -52,7 +52,7 @@ ORIGINS = env.words(
     "LOOPWARDEN_ORIGINS", f"http://localhost:{PORT},http://127.0.0.1:{PORT},http://[::1]:{PORT}"
 )
 CSRF_TRUSTED_ORIGINS = ORIGINS
-CSRF_FAILURE_VIEW = "dashboard.views.errors.forbidden"
+CSRF_FAILURE_VIEW = "dashboard.views.errors.without_token"
 
 INSTALLED_APPS = [
     "django.contrib.auth",
@@ -149,6 +149,8 @@ LOOPWARDEN_REPO_ROOTS = [
     Path(root).absolute()
     for root in env.words("LOOPWARDEN_REPO_ROOTS", str(Path.home()), separator=":")
 ]
+# Whoever has a shell here may submit any repository, unless the setting names folders for all.
+LOOPWARDEN_SHELL_ROOTS = LOOPWARDEN_REPO_ROOTS if env.text("LOOPWARDEN_REPO_ROOTS") else [Path("/")]
 LOOPWARDEN_CONTRACTS = env.words("LOOPWARDEN_CONTRACTS")
 LOOPWARDEN_LEASE_SECONDS = env.whole("LOOPWARDEN_LEASE_SECONDS", 60)
 LOOPWARDEN_COMMAND_SECONDS = env.whole("LOOPWARDEN_COMMAND_SECONDS", 600)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,8 +51,12 @@ def accept(
     project: Project,
     user: User | None,
     request_key: RequestKey | None = None,
+    roots: Sequence[Path] | None = None,
 ) -> Task:
-    """Store the task, or raise `Refused` with every problem, or `KeyReused`."""
+    """Store the task, or raise `Refused` with every problem, or `KeyReused`.
+
+    `roots` are the folders that its repository may come from, else those of the settings.
+    """
     if request_key is not None and (known := known_task(request_key)):
         return known
     submission = Submission(
@@ -68,7 +73,7 @@ def accept(
     problems = problems_of(submission)
     source = None
     try:
-        source = _look_at(request)
+        source = _look_at(request, settings.LOOPWARDEN_REPO_ROOTS if roots is None else roots)
     except WorkspaceFault as fault:
         problems.append(Problem(field="source.repo", code="unusable", message=str(fault)))
     if problems:
@@ -97,10 +102,10 @@ def load_source(stored: dict[str, Any]) -> Source:
     )
 
 
-def _look_at(request: TaskRequest) -> dict[str, Any] | None:
+def _look_at(request: TaskRequest, roots: Sequence[Path]) -> dict[str, Any] | None:
     if not request.repo:
         return None
-    source = inspect_source(request.repo, roots=settings.LOOPWARDEN_REPO_ROOTS)
+    source = inspect_source(request.repo, roots=roots)
     hook = source.pre_commit_hook
     stored: dict[str, Any] = {
         "path": str(source.path),

@@ -68,7 +68,8 @@ class Command(BaseCommand):
             slug=options["project"], defaults={"name": options["project"].capitalize()}
         )
         try:
-            task = accept(request, project=project, user=None)
+            roots = settings.LOOPWARDEN_SHELL_ROOTS
+            task = accept(request, project=project, user=None, roots=roots)
         except Refused as refused:
             for problem in refused.problems:
                 self.stderr.write(f"{problem.field}: {problem.message}")
