@@ -43,6 +43,15 @@ def client() -> redis.Redis:
     )
 
 
+def subscription(channel: str) -> redis.client.PubSub:
+    """Listens to one channel on a connection of its own."""
+    listener: redis.client.PubSub = client().pubsub(  # type: ignore[no-untyped-call]
+        ignore_subscribe_messages=True
+    )
+    listener.subscribe(channel)
+    return listener
+
+
 def run_topic(run_id: int) -> str:
     """The topic of one run's pages."""
     return f"run.{run_id}"

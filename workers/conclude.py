@@ -58,8 +58,8 @@ def judged(decision: Continue[Any] | Finish[Any], facts: Facts) -> Ending:
         case Continue(progress=progress, evaluation=evaluation):
             return _go_on(facts, _draft(facts, progress.state, evaluation))
         case Finish(result=result):
-            evaluation = result.evaluations[-1] if result.evaluations else None
-            return _finish(facts, result, _draft(facts, result.final_state, evaluation))
+            last = result.evaluations[-1] if result.evaluations else None
+            return _finish(facts, result, _draft(facts, result.final_state, last))
 
 
 def limited(error: LimitReached, facts: Facts) -> Ending:

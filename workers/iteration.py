@@ -91,7 +91,8 @@ def _act(run: Run, lease: Lease) -> conclude.Ending:
     started = time.monotonic()
     pattern = get(run.task.pattern)
     spec = pattern.spec(**run.task.spec)
-    decision, error, evidence = None, None, conclude.Evidence(tree=run.tree)
+    decision, evidence = None, conclude.Evidence(tree=run.tree)
+    error: Exception | None = None
     with Box(run, lease.claim) as box:
         try:
             box.prepare()

@@ -19,7 +19,6 @@ from workers.hidden import HIDDEN_TREES, secret_paths
 
 REAPER = Path(__file__).with_name("reaper.py")
 
-Setting = Literal["auto", "bubblewrap", "none"]
 
 _LIMITS = "core=0,fsize=2147483648,nofile=4096"
 _PROBE = """
@@ -168,7 +167,7 @@ _found: Sandbox | str | None = None
 _lock = threading.Lock()
 
 
-def detect(setting: Setting) -> Sandbox:
+def detect(setting: str) -> Sandbox:
     """The sandbox for this setting. It is tried out once per process, never assumed.
 
     Raises `SandboxUnavailable` when bubblewrap is demanded and does not work.
