@@ -89,6 +89,8 @@ class Evaluation:
     """A short word for people, such as `checks failed` or `changes requested`."""
     cause: str = ""
     """With `escalate`: the stable word for why."""
+    costs_round: bool = True
+    """False when there was no verdict to count: a refusal, a reviewer without one (S0-9)."""
 
 
 @dataclass(frozen=True, kw_only=True)

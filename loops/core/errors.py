@@ -44,6 +44,18 @@ class EmptyAnswer(AgentFault):
     """The answer is empty: it is neither code nor a verdict (S0-16)."""
 
 
+class FormatFault(LoopwardenError):
+    """The answer does not keep to its format.
+
+    The message says what is wrong and how to mend it: it is sent back to the agent in its one
+    repair turn (S0-9). `code` is a stable word for programs.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class WorkspaceFault(LoopwardenError):
     """The workspace cannot be read, snapshotted or restored."""
 

@@ -1,0 +1,22 @@
+"""Small questions about text that comes from agents and commands."""
+
+from __future__ import annotations
+
+import re
+
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+
+
+def storable(text: str) -> bool:
+    """Whether every database takes the text: no NUL and no lone surrogate."""
+    return _UNSTORABLE.search(text) is None
+
+
+def tail(text: str, *, lines: int, characters: int) -> str:
+    """The end of the text: at most so many lines and so many characters.
+
+    What was left out is named in a first line of its own.
+    """
+    kept = "\n".join(text.rstrip("\n").split("\n")[-lines:])[-characters:]
+    left_out = len(text.rstrip("\n")) - len(kept)
+    return f"[{left_out} characters left out]\n{kept}" if left_out else kept

@@ -1,0 +1,72 @@
+"""The live feed: "this changed", never what it changed to.
+
+A hint is a plain PUBLISH after the commit. It may get lost; whoever hears one fetches the truth
+from the database, so nothing is lost with it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from functools import cache
+from typing import TypedDict
+
+import redis
+from django.conf import settings
+from django.db import transaction
+
+CHANNEL = "loopwarden:live"
+NUDGE = "loopwarden:nudge"
+"""Wakes the dispatcher: something may be admitted now."""
+_QUIET_SECONDS = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class Hint(TypedDict):
+    """One message on `CHANNEL`. `seq` grows within a topic."""
+
+    topics: list[str]
+    seq: int
+
+
+@cache
+def client() -> redis.Redis:
+    """The process' connection pool for hints and counters."""
+    return redis.Redis.from_url(
+        settings.REDIS_URL,
+        socket_timeout=2,
+        socket_connect_timeout=0.5,
+        health_check_interval=30,
+        max_connections=settings.LOOPWARDEN_POOL + 16,
+    )
+
+
+def run_topic(run_id: int) -> str:
+    """The topic of one run's pages."""
+    return f"run.{run_id}"
+
+
+def changed(run_id: int, seq: int, *, gate: bool = False, nudge: bool = False) -> None:
+    """Say after the commit that a run changed, and with it the lists that show it."""
+    topics = [run_topic(run_id), "tasks", *(["gate"] if gate else [])]
+    hint = json.dumps(Hint(topics=topics, seq=seq))
+    transaction.on_commit(lambda: _publish(hint, nudge=nudge))
+
+
+_silent_until = 0.0
+
+
+def _publish(hint: str, *, nudge: bool) -> None:
+    # One pause per process: a server that is away is not asked again at once.
+    global _silent_until  # noqa: PLW0603
+    if time.monotonic() < _silent_until:
+        return
+    try:
+        client().publish(CHANNEL, hint)
+        if nudge:
+            client().publish(NUDGE, "1")
+    except redis.RedisError as error:
+        _silent_until = time.monotonic() + _QUIET_SECONDS
+        log.warning("live hint not sent, pages will poll: %s", error)

@@ -1,0 +1,152 @@
+"""The figures of a run as people see them: one source for pages, API and command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from django.utils import timezone
+
+from loops.core.lifecycle import LIMIT_REASONS, RunStatus, StopReason
+from loops.models import Attempt, Run
+
+_TONES = {
+    "approved": "pass",
+    "green": "pass",
+    "success": "pass",
+    "changes requested": "changes",
+    "checks failed": "checks",
+    "refactor": "refactor",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meter:
+    """Spent, reserved and cap of one axis, in its own unit."""
+
+    axis: str
+    title: str
+    used: int
+    reserved: int
+    cap: int | None
+
+    @property
+    def used_percent(self) -> int:
+        """For the solid part."""
+        return min(100, self.used * 100 // self.cap) if self.cap else 0
+
+    @property
+    def reserved_percent(self) -> int:
+        """For the hatched part."""
+        if not self.cap:
+            return 0
+        return min(100 - self.used_percent, -(-self.reserved * 100 // self.cap))
+
+    @property
+    def heat(self) -> str:
+        """`hot` from 95 %, `warm` from 75 %."""
+        filled = self.used_percent + self.reserved_percent
+        return "hot" if filled >= 95 else "warm" if filled >= 75 else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slot:
+    """One place on the rail."""
+
+    tone: str
+    """pass, changes, checks, refactor, run, or empty for a place not used yet."""
+    title: str
+
+
+def rail(run: Run, attempts: list[Attempt]) -> list[Slot]:
+    """One slot per allowed iteration, the used ones coloured by their judgment."""
+    slots = [
+        Slot(tone=_TONES.get(a.label, "changes"), title=f"{a.no}: {a.label}")
+        for a in attempts
+        if a.counted
+    ]
+    if run.status == RunStatus.RUNNING and len(slots) < run.limit_iterations:
+        slots.append(Slot(tone="run", title="running"))
+    missing = run.limit_iterations - len(slots)
+    return slots + [Slot(tone="", title="not used")] * missing
+
+
+def meters(run: Run) -> list[Meter]:
+    """The counted axes that are capped or used."""
+    titles = {
+        "model_calls": "Model calls",
+        "tokens": "Tokens",
+        "cost_microusd": "Cost",
+        "tool_calls": "Tool calls",
+    }
+    found = []
+    for axis, title in titles.items():
+        meter = Meter(
+            axis=axis,
+            title=title,
+            used=getattr(run.used, axis),
+            reserved=getattr(run.reserved, axis),
+            cap=getattr(run, f"limit_{axis}"),
+        )
+        if meter.cap is not None or meter.used or meter.reserved:
+            found.append(meter)
+    return found
+
+
+def effective_status(run: Run, now: datetime | None = None) -> tuple[RunStatus, str]:
+    """The status that is true now and its stop reason: a deadline holds the moment it passes."""
+    status, reason = RunStatus(run.status), run.stop_reason
+    if not run.is_terminal and run.deadline_at and run.deadline_at <= (now or timezone.now()):
+        return RunStatus.BUDGET_EXHAUSTED, StopReason.DEADLINE
+    return status, reason
+
+
+def outcome_words(run: Run) -> str:
+    """The status in a word or two."""
+    status, reason = effective_status(run)
+    if reason == StopReason.ACCEPTED_BY_PERSON:
+        return "Accepted by a person"
+    words = {
+        RunStatus.QUEUED: "Queued",
+        RunStatus.RUNNING: "Running",
+        RunStatus.AT_GATE: "At the gate",
+        RunStatus.SUCCEEDED: "Succeeded",
+        RunStatus.BUDGET_EXHAUSTED: "Limit reached",
+        RunStatus.ESCALATED: "Closed",
+        RunStatus.CANCELLED: "Cancelled",
+        RunStatus.FAILED: "Failed",
+    }
+    return words[status]
+
+
+def tone(run: Run) -> str:
+    """The colour class of the status: run, gate, pass, changes, checks or idle."""
+    status, _ = effective_status(run)
+    return {
+        RunStatus.QUEUED: "idle",
+        RunStatus.RUNNING: "run",
+        RunStatus.AT_GATE: "gate",
+        RunStatus.SUCCEEDED: "pass",
+        RunStatus.BUDGET_EXHAUSTED: "changes",
+        RunStatus.ESCALATED: "idle",
+        RunStatus.CANCELLED: "idle",
+        RunStatus.FAILED: "checks",
+    }[status]
+
+
+def is_limit(run: Run) -> bool:
+    """Whether a limit stopped it."""
+    return bool(run.stop_reason) and StopReason(run.stop_reason) in LIMIT_REASONS
+
+
+def dollars(microusd: int) -> str:
+    """Micro-dollars as a decimal string: cents for people, more digits only where they matter."""
+    amount = Decimal(microusd) / 1_000_000
+    cents = amount.quantize(Decimal("0.01"))
+    return f"{cents}" if cents == amount or amount >= 1 else f"{amount.normalize():f}"
+
+
+def attempts_of(run: Run) -> list[Attempt]:
+    """The attempts, oldest first."""
+    return list(run.attempts.order_by("no"))

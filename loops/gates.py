@@ -1,0 +1,189 @@
+"""The only writer of escalations: opens items for people and carries out their decisions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from loops.core.canonical import digest as digest_of
+from loops.core.errors import LoopwardenError
+from loops.core.lifecycle import RunStatus, StopReason, check_move
+from loops.figures import effective_status
+from loops.models import Decision, Escalation, EscalationStatus, Run
+from loops.store import attempts, runs
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+MOST_ROUNDS = 100
+
+
+class NotPossibleNow(LoopwardenError):
+    """The item cannot be decided any more: somebody was first, or the run moved on (409)."""
+
+
+class BadDecision(LoopwardenError):
+    """The decision cannot be taken as it is. `field` names what is wrong (400)."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """What goes into the queue."""
+
+    cause: StopReason
+    reason: str
+    packet: dict[str, Any]
+    allowed: tuple[Decision, ...] = (Decision.CONTINUE, Decision.ACCEPT, Decision.CLOSE)
+    proposal: str = ""
+    required_authority: str = ""
+
+
+def park(claim: attempts.Claim, conclusion: attempts.Conclusion, proposal: Proposal) -> bool:
+    """End the attempt and open the item, in one transaction. False: the lease is gone."""
+    check_move(RunStatus.RUNNING, conclusion.status)
+    with transaction.atomic():
+        if not attempts.apply(claim, conclusion):
+            return False
+        _open(claim.run_id, claim.no, proposal)
+    return True
+
+
+def park_without_worker(run: Run, proposal: Proposal, *, reason: str) -> None:
+    """The sweeper's: open the item for a run that no worker holds any more."""
+    with transaction.atomic():
+        runs.move(
+            run,
+            RunStatus.AT_GATE,
+            stop_reason=proposal.cause,
+            reason=reason,
+            actor="system",
+            kind="parked",
+        )
+        _open(run.pk, run.attempt_no, proposal)
+
+
+def _open(run_id: int, no: int, proposal: Proposal) -> Escalation:
+    return Escalation.objects.create(
+        run_id=run_id,
+        attempt_no=no,
+        cause=proposal.cause,
+        reason=proposal.reason,
+        proposal=proposal.proposal,
+        required_authority=proposal.required_authority,
+        packet=proposal.packet,
+        digest=digest_of(proposal.packet),
+        allowed=[decision.value for decision in proposal.allowed],
+    )
+
+
+def decide(
+    escalation_id: int,
+    *,
+    decision: str,
+    digest: str,
+    user: User,
+    guidance: str = "",
+    iterations: int = 2,
+) -> Escalation:
+    """Carry out one person's decision on exactly what was shown.
+
+    1. The item must be open and the digest must be the shown one: the first writer wins.
+    2. The decision is recorded with who and when.
+    3. The run moves on: again in the queue with guidance and `iterations` more rounds, accepted as
+       it is, or closed.
+
+    Raises `BadDecision` or `NotPossibleNow`; nothing is changed then.
+    """
+    item = Escalation.objects.select_related("run__task").get(pk=escalation_id)
+    _check(item, decision, guidance, iterations)
+    grants = iterations if decision == Decision.CONTINUE else 0
+    with transaction.atomic():
+        run = Run.objects.select_for_update().get(pk=item.run_id)
+        won = Escalation.objects.filter(
+            pk=item.pk, status=EscalationStatus.OPEN, digest=digest
+        ).update(
+            status=EscalationStatus.DECIDED,
+            decision=decision,
+            guidance=guidance,
+            granted_iterations=grants,
+            decided_by=user,
+            decided_at=Now(),
+        )
+        if not won:
+            raise NotPossibleNow(_why_not(item.pk, digest))
+        if effective_status(run)[0] is not RunStatus.AT_GATE:
+            raise NotPossibleNow("The run is not at the gate any more: its deadline has passed.")
+        _carry_out(run, Decision(decision), guidance, grants, user)
+    item.refresh_from_db()
+    return item
+
+
+def _check(item: Escalation, decision: str, guidance: str, iterations: int) -> None:
+    if decision not in item.allowed:
+        raise BadDecision("decision", f"must be one of: {', '.join(item.allowed)}")
+    if decision == Decision.CONTINUE and not guidance.strip():
+        raise BadDecision("guidance", "say what the next round should do differently")
+    if decision == Decision.CONTINUE and not 1 <= iterations <= MOST_ROUNDS:
+        raise BadDecision("iterations", f"must be between 1 and {MOST_ROUNDS}")
+
+
+def _why_not(item_id: int, digest: str) -> str:
+    item = Escalation.objects.select_related("decided_by").get(pk=item_id)
+    if item.status == EscalationStatus.OPEN and item.digest != digest:
+        return "What you saw has changed since. Look at it again."
+    if item.status == EscalationStatus.DECIDED:
+        return (
+            f"{item.decided_by or 'Somebody'} was first: {Decision(item.decision).label.lower()}."
+        )
+    return "This item is not open any more: its run has ended."
+
+
+def _carry_out(run: Run, decision: Decision, guidance: str, grants: int, user: User) -> None:
+    name = user.get_username()
+    match decision:
+        case Decision.CONTINUE:
+            runs.grant(run, iterations=grants, granted_by=user)
+            rounds = "1 more round" if grants == 1 else f"{grants} more rounds"
+            feedback = f"{guidance.strip()}\n\n{run.feedback}" if run.feedback else guidance.strip()
+            runs.move(
+                run,
+                RunStatus.QUEUED,
+                stop_reason=None,
+                reason="",
+                actor=name,
+                kind="continued",
+                text=f"{name} continued it with guidance and {rounds}",
+                extra={"feedback": feedback, "next_at": Now(), "ended_at": None, "errors": 0},
+            )
+        case Decision.ACCEPT:
+            runs.move(
+                run,
+                RunStatus.SUCCEEDED,
+                stop_reason=StopReason.ACCEPTED_BY_PERSON,
+                reason=f"Accepted as it is by {name}.",
+                actor=name,
+                kind="accepted",
+            )
+        case Decision.CLOSE:
+            runs.move(
+                run,
+                RunStatus.ESCALATED,
+                stop_reason=StopReason.CLOSED_BY_PERSON,
+                reason=f"Closed by {name}, without a result.",
+                actor=name,
+                kind="closed",
+            )
+
+
+def withdraw(run_id: int) -> int:
+    """Take open items out of the queue because their run has ended. Returns how many."""
+    return Escalation.objects.filter(run_id=run_id, status=EscalationStatus.OPEN).update(
+        status=EscalationStatus.WITHDRAWN, decided_at=Now()
+    )

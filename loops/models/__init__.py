@@ -1,0 +1,44 @@
+"""What is stored. Only `loops.store` writes runs, only `loops.gates` writes escalations."""
+
+from loops.models.access import ApiToken, IdempotencyKey, LoginLink
+from loops.models.artifact import Artifact
+from loops.models.event import Event, Outbox, WorkerPresence
+from loops.models.gate import Decision, Escalation, EscalationStatus
+from loops.models.run import (
+    Attempt,
+    AttemptStatus,
+    LimitGrant,
+    Reservation,
+    ReservationState,
+    Run,
+    Step,
+    StepKind,
+    StepStatus,
+)
+from loops.models.task import AgentProfile, OnLimit, Project, Task
+
+__all__ = [
+    "AgentProfile",
+    "ApiToken",
+    "Artifact",
+    "Attempt",
+    "AttemptStatus",
+    "Decision",
+    "Escalation",
+    "EscalationStatus",
+    "Event",
+    "IdempotencyKey",
+    "LimitGrant",
+    "LoginLink",
+    "OnLimit",
+    "Outbox",
+    "Project",
+    "Reservation",
+    "ReservationState",
+    "Run",
+    "Step",
+    "StepKind",
+    "StepStatus",
+    "Task",
+    "WorkerPresence",
+]

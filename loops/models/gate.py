@@ -1,0 +1,74 @@
+"""The human gate queue."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from loops.core.lifecycle import SENTENCES, StopReason
+from loops.models.run import Run
+
+
+class EscalationStatus(models.TextChoices):
+    """Where an item stands."""
+
+    OPEN = "open"
+    DECIDED = "decided"
+    EXPIRED = "expired"
+    WITHDRAWN = "withdrawn"  # the run ended by itself: cancelled, or past its deadline
+
+
+class Decision(models.TextChoices):
+    """What a person may say."""
+
+    CONTINUE = "continue", "Continue with guidance"
+    ACCEPT = "accept", "Accept as it is"
+    CLOSE = "close", "Close without result"
+
+
+class Escalation(models.Model):
+    """One item: why, the evidence packet, its digest, and the decisions allowed."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="escalations")
+    attempt_no = models.PositiveIntegerField()
+    cause = models.CharField(max_length=40)
+    reason = models.TextField()
+    proposal = models.TextField(blank=True)
+    required_authority = models.CharField(max_length=60, blank=True)
+    packet = models.JSONField()
+    """What is shown: reasons, artifact or diff, check output, spend. The digest is its."""
+    digest = models.CharField(max_length=64)
+    allowed = models.JSONField()
+    """The `Decision` values that this item admits."""
+    status = models.CharField(
+        max_length=10, choices=EscalationStatus.choices, default=EscalationStatus.OPEN
+    )
+    decision = models.CharField(max_length=10, choices=Decision.choices, blank=True)
+    guidance = models.TextField(blank=True)
+    granted_iterations = models.PositiveIntegerField(default=0)
+    decided_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    decided_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["run", "cause"],
+                condition=Q(status=EscalationStatus.OPEN),
+                name="escalation_one_open_per_cause",
+            )
+        ]
+        indexes = [
+            models.Index(
+                fields=["id"], name="escalation_open", condition=Q(status=EscalationStatus.OPEN)
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cause} of {self.run}"
+
+    @property
+    def heading(self) -> str:
+        """The cause in a sentence for people."""
+        return SENTENCES[StopReason(self.cause)]

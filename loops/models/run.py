@@ -1,0 +1,328 @@
+"""One bounded execution of a task: run, limit grants, attempts, steps and the ledger."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import F, Q
+
+from loops.core.lifecycle import SENTENCES, TERMINAL, RunStatus, StopReason
+from loops.core.limits import Amount, Limits
+from loops.models.task import Task
+
+COUNTED = ("model_calls", "tool_calls", "tokens", "cost_microusd")
+
+
+def _statuses() -> list[tuple[str, str]]:
+    return [(status.value, status.value.replace("_", " ")) for status in RunStatus]
+
+
+def _within(axis: str) -> models.CheckConstraint:
+    return models.CheckConstraint(
+        condition=Q(**{f"limit_{axis}__isnull": True})
+        | Q(**{f"limit_{axis}__gte": F(f"used_{axis}") + F(f"reserved_{axis}")}),
+        name=f"run_{axis}_within_limit",
+    )
+
+
+class Run(models.Model):
+    """One bounded execution of a task. Its row is the authority on status and budget."""
+
+    task = models.ForeignKey(Task, on_delete=models.PROTECT, related_name="runs")
+    number = models.PositiveIntegerField(default=1)
+    status = models.CharField(max_length=20, choices=_statuses, default=RunStatus.QUEUED)
+    stop_reason = models.CharField(max_length=40, blank=True)
+    """A `StopReason`, or empty while nothing stopped it."""
+    reason = models.TextField(blank=True)
+    """The sentence for people."""
+    version = models.PositiveBigIntegerField(default=0)
+    event_seq = models.PositiveBigIntegerField(default=0)
+
+    attempt_no = models.PositiveIntegerField(default=1)
+    """The number of the attempt that runs or comes next."""
+    iterations = models.PositiveIntegerField(default=0)
+    """Attempts that counted against the limit."""
+    errors = models.PositiveIntegerField(default=0)
+    active_ms = models.PositiveBigIntegerField(default=0)
+
+    lease_token = models.PositiveBigIntegerField(default=0)
+    """Grows with every claim: a worker with an older token can change nothing."""
+    lease_owner = models.CharField(max_length=120, blank=True)
+    lease_expires_at = models.DateTimeField(null=True)
+    attempt_deadline_at = models.DateTimeField(null=True)
+    next_at = models.DateTimeField()
+    admitted_at = models.DateTimeField(null=True)
+    """When its slots were granted and its wake-up was written; empty while it waits for them."""
+    deadline_at = models.DateTimeField(null=True)
+    cancel_requested = models.BooleanField(default=False)
+
+    limit_iterations = models.PositiveIntegerField()
+    limit_errors = models.PositiveIntegerField()
+    limit_active_seconds = models.PositiveIntegerField(null=True)
+    limit_model_calls = models.PositiveIntegerField(null=True)
+    limit_tool_calls = models.PositiveIntegerField(null=True)
+    limit_tokens = models.PositiveBigIntegerField(null=True)
+    limit_cost_microusd = models.PositiveBigIntegerField(null=True)
+    used_model_calls = models.PositiveIntegerField(default=0)
+    used_tool_calls = models.PositiveIntegerField(default=0)
+    used_tokens = models.PositiveBigIntegerField(default=0)
+    used_cost_microusd = models.PositiveBigIntegerField(default=0)
+    reserved_model_calls = models.PositiveIntegerField(default=0)
+    reserved_tool_calls = models.PositiveIntegerField(default=0)
+    reserved_tokens = models.PositiveBigIntegerField(default=0)
+    reserved_cost_microusd = models.PositiveBigIntegerField(default=0)
+    overrun_tokens = models.PositiveBigIntegerField(default=0)
+    """What a provider used above its own worst case. Kept apart so that the check can hold."""
+    overrun_cost_microusd = models.PositiveBigIntegerField(default=0)
+
+    state = models.JSONField(null=True)
+    """The pattern's state after the last judged attempt."""
+    feedback = models.TextField(null=True)
+    result = models.JSONField(null=True)
+    base_commit = models.CharField(max_length=64, blank=True)
+    tree = models.CharField(max_length=64, blank=True)
+    """Snapshot of the workspace after the last judged attempt."""
+    base_pack = models.CharField(max_length=64, blank=True)
+
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["task", "number"], name="run_number_unique"),
+            models.CheckConstraint(
+                condition=Q(status__in=[s.value for s in RunStatus]), name="run_status_known"
+            ),
+            models.CheckConstraint(
+                condition=~Q(status__in=[s.value for s in TERMINAL]) | ~Q(stop_reason=""),
+                name="run_end_has_reason",
+            ),
+            models.CheckConstraint(
+                condition=Q(iterations__lte=F("limit_iterations")),
+                name="run_iterations_within_limit",
+            ),
+            models.CheckConstraint(
+                condition=Q(status=RunStatus.RUNNING, lease_expires_at__isnull=False)
+                | (~Q(status=RunStatus.RUNNING) & Q(lease_expires_at__isnull=True)),
+                name="run_lease_only_while_running",
+            ),
+            *[_within(axis) for axis in COUNTED],
+        ]
+        indexes = [
+            # The dispatcher's candidates: queued and not yet admitted.
+            models.Index(
+                fields=["next_at", "id"],
+                name="run_waiting",
+                condition=Q(status=RunStatus.QUEUED, admitted_at__isnull=True),
+            ),
+            # The sweeper's: leases that ran out.
+            models.Index(
+                fields=["lease_expires_at"],
+                name="run_leases",
+                condition=Q(status=RunStatus.RUNNING),
+            ),
+            # The sweeper's: deadlines of runs that have not ended.
+            models.Index(
+                fields=["deadline_at"],
+                name="run_deadlines",
+                condition=Q(status__in=[s.value for s in RunStatus if s not in TERMINAL]),
+            ),
+            models.Index(fields=["status", "-id"]),
+        ]
+
+    def __str__(self) -> str:
+        return f"run {self.number} of {self.task.key}"
+
+    @property
+    def limits(self) -> Limits:
+        """The caps that hold now: the first ones and every grant since."""
+        return Limits(
+            iterations=self.limit_iterations,
+            errors=self.limit_errors,
+            active_seconds=self.limit_active_seconds,
+            model_calls=self.limit_model_calls,
+            tool_calls=self.limit_tool_calls,
+            tokens=self.limit_tokens,
+            cost_microusd=self.limit_cost_microusd,
+        )
+
+    @property
+    def used(self) -> Amount:
+        """What is surely spent."""
+        return Amount(
+            model_calls=self.used_model_calls,
+            tool_calls=self.used_tool_calls,
+            tokens=self.used_tokens + self.overrun_tokens,
+            cost_microusd=self.used_cost_microusd + self.overrun_cost_microusd,
+        )
+
+    @property
+    def reserved(self) -> Amount:
+        """What calls in flight may still spend."""
+        return Amount(**{axis: getattr(self, f"reserved_{axis}") for axis in COUNTED})
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing can follow."""
+        return RunStatus(self.status) in TERMINAL
+
+    @property
+    def sentence(self) -> str:
+        """Why it is where it is, in one sentence; empty while it simply goes on."""
+        return self.reason or (SENTENCES[StopReason(self.stop_reason)] if self.stop_reason else "")
+
+
+class LimitGrant(models.Model):
+    """Caps given to a run: the first row at submission, one more for each person's grant.
+
+    Rows are never edited; the sums stand on the run.
+    """
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="grants")
+    iterations = models.PositiveIntegerField(default=0)
+    model_calls = models.PositiveIntegerField(null=True)
+    tool_calls = models.PositiveIntegerField(null=True)
+    tokens = models.PositiveBigIntegerField(null=True)
+    cost_microusd = models.PositiveBigIntegerField(null=True)
+    errors = models.PositiveIntegerField(default=0)
+    active_seconds = models.PositiveIntegerField(null=True)
+    granted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+
+class AttemptStatus(models.TextChoices):
+    """How one attempt stands or ended."""
+
+    RUNNING = "running"
+    JUDGED = "judged"  # evaluated; the loop went on or ended
+    LIMIT = "limit"  # a limit refused its next call
+    ESCALATED = "escalated"  # it stopped for a person
+    ERROR = "error"  # it threw; costs no iteration
+    ABANDONED = "abandoned"  # cancelled or past its deadline
+
+
+class Attempt(models.Model):
+    """One iteration of a run's loop: one Celery task, one lease."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="attempts")
+    no = models.PositiveIntegerField()
+    status = models.CharField(max_length=12, choices=AttemptStatus.choices)
+    token = models.PositiveBigIntegerField()
+    claims = models.PositiveIntegerField(default=1)
+    """How often it was claimed: more than once when a worker died or handed it back."""
+    worker = models.CharField(max_length=120)
+    counted = models.BooleanField(default=False)
+    label = models.CharField(max_length=40, blank=True)
+    """The judgment in a word: approved, changes requested, checks failed, ..."""
+    judgment = models.CharField(max_length=12, blank=True)
+    feedback = models.TextField(blank=True)
+    error = models.TextField(blank=True)
+    tree_before = models.CharField(max_length=64, blank=True)
+    tree_after = models.CharField(max_length=64, blank=True)
+    pack = models.CharField(max_length=64, blank=True)
+    """Artifact with the objects that this attempt's snapshots added."""
+    used_tokens = models.PositiveBigIntegerField(default=0)
+    used_cost_microusd = models.PositiveBigIntegerField(default=0)
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["run", "no"], name="attempt_no_unique"),
+            models.UniqueConstraint(
+                fields=["run"],
+                condition=Q(status=AttemptStatus.RUNNING),
+                name="attempt_one_live_per_run",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"attempt {self.no} of {self.run}"
+
+
+class StepKind(models.TextChoices):
+    """What a step does to the world."""
+
+    MODEL_CALL = "model_call"
+    AGENT_WORK = "agent_work"
+    CHECK = "check"
+    COMMAND = "command"
+
+
+class StepStatus(models.TextChoices):
+    """How a step stands."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class Step(models.Model):
+    """One recorded effect inside an attempt.
+
+    A repeated attempt replays the steps that are done, so nothing is paid for or run twice.
+    """
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="steps")
+    attempt_no = models.PositiveIntegerField()
+    seq = models.PositiveIntegerField()
+    kind = models.CharField(max_length=12, choices=StepKind.choices)
+    role = models.CharField(max_length=40, blank=True)
+    """The agent's role, or the check's name."""
+    name = models.TextField(blank=True)
+    """The agent profile, or the command."""
+    input_digest = models.CharField(max_length=64)
+    status = models.CharField(max_length=8, choices=StepStatus.choices)
+    result = models.JSONField(null=True)
+    output = models.CharField(max_length=64, blank=True)
+    """Artifact with the answer or the command's output."""
+    prompt = models.CharField(max_length=64, blank=True)
+    """Artifact with what the agent was asked."""
+    tree_after = models.CharField(max_length=64, blank=True)
+    error = models.TextField(blank=True)
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["run", "attempt_no", "seq"], name="step_seq_unique")
+        ]
+
+
+class ReservationState(models.TextChoices):
+    """Where a reservation stands. Open ones count in full."""
+
+    RESERVED = "reserved"  # surely not sent yet
+    IN_FLIGHT = "in_flight"  # may have been sent
+    SETTLED = "settled"  # the real usage is known
+    UNKNOWN = "unknown"  # sent, usage never learned: charged in full
+    RELEASED = "released"  # never sent: given back
+    VOID = "void"  # taken out by a rebuild of the counters
+
+
+class Reservation(models.Model):
+    """One row of the ledger: the worst case before a call, the real usage after it."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="reservations")
+    attempt_no = models.PositiveIntegerField()
+    seq = models.PositiveIntegerField()
+    token = models.PositiveBigIntegerField()
+    state = models.CharField(max_length=10, choices=ReservationState.choices)
+    est_model_calls = models.PositiveIntegerField(default=0)
+    est_tool_calls = models.PositiveIntegerField(default=0)
+    est_tokens = models.PositiveBigIntegerField(default=0)
+    est_cost_microusd = models.PositiveBigIntegerField(default=0)
+    actual_tokens = models.PositiveBigIntegerField(null=True)
+    actual_cost_microusd = models.PositiveBigIntegerField(null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        indexes = [
+            models.Index(
+                fields=["run"],
+                name="reservation_open",
+                condition=Q(state__in=[ReservationState.RESERVED, ReservationState.IN_FLIGHT]),
+            )
+        ]

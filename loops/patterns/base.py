@@ -1,0 +1,158 @@
+"""What a pattern is: a spec, a state, and the contract built from both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from loops.core.contract import AuthorityScope, Evaluation, Judgment, LoopContract
+from loops.core.effects import Effects
+from loops.core.errors import ContractError, LoopwardenError
+from loops.core.limits import Limits
+from loops.core.wrapping import Tag, nonce_for, wrap
+
+JsonObject = dict[str, Any]
+
+
+class SpecModel(BaseModel):
+    """The input of a pattern. Unknown fields are refused, so that a typing slip is seen.
+
+    Fields are text, whole numbers, flags, choices or lists of lines, each with a title and a
+    description: the submit form is made from them.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class StateModel(BaseModel):
+    """What a loop hands from attempt to attempt. It survives a round trip through JSON."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+SpecT = TypeVar("SpecT", bound=SpecModel)
+StateT = TypeVar("StateT", bound=BaseModel)
+
+
+class TaskRefused(LoopwardenError):
+    """A task of this pattern cannot be run as it is submitted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildInfo:
+    """What a contract takes from the task and its run, apart from the spec."""
+
+    local_aim: str
+    budget: int
+    """Maximum attempts, grants included."""
+    seed: str
+    """Makes the nonces of this run's prompts: the same for the same step, unknown to agents."""
+    required_authority: str = "graph_governor"
+    """Who decides what the loop may not (S1-13)."""
+
+    def scope(self, allowed_actions: frozenset[str]) -> AuthorityScope:
+        """The authority scope with these actions."""
+        return AuthorityScope(
+            allowed_actions=allowed_actions, required_authority=self.required_authority
+        )
+
+    def wrap(self, tag: Tag, text: str) -> str:
+        """Untrusted text for a prompt, with this run's nonce."""
+        return wrap(tag, text, nonce=nonce_for(self.seed, tag, text))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What one spec cannot do without."""
+
+    roles: frozenset[str] = frozenset()
+    workspace: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultFile:
+    """A result as a file of its own."""
+
+    name: str
+    content: str
+
+
+def accepted(evaluation: Evaluation) -> bool:
+    """The usual stopping condition: the evaluator accepted the state."""
+    return evaluation.judgment is Judgment.SUCCESS
+
+
+def _iterations_used(_spec: SpecModel, limits: Limits) -> str:
+    return f"All {limits.iterations} allowed iterations are used without success."
+
+
+def _no_result(_state: BaseModel) -> ResultFile | None:
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pattern(Generic[SpecT, StateT]):
+    """A way to loop. It builds a contract and has no loop of its own."""
+
+    name: str
+    summary: str
+    """One plain sentence."""
+    stops_when: str
+    """One short sentence for the contract card."""
+    spec: type[SpecT]
+    initial: Callable[[SpecT], StateT]
+    """The state of a new run."""
+    build: Callable[[SpecT, StateT, Effects, BuildInfo], LoopContract[StateT]]
+    load_state: Callable[[SpecT, JsonObject], StateT]
+    """The state from its stored form."""
+    needs: Callable[[SpecT], Needs]
+    """What this spec requires of the task; `roles` and `uses_workspace` say what is possible."""
+    roles: Mapping[str, bool] = field(default_factory=dict)
+    """Roles of agents, and whether every task must name an agent for them."""
+    open_roles: bool = False
+    """Whether a task may name agents for further roles."""
+    uses_workspace: Literal["none", "optional", "required"] = "none"
+    allowed_actions: frozenset[str] = frozenset()
+    """What the loop may do by itself. Empty when its builder decides."""
+    default_limits: Limits = field(default_factory=lambda: Limits(iterations=5))
+    default_on_limit: Literal["gate", "stop"] = "gate"
+    max_iterations: int | None = None
+    """The most iterations that make sense here; None for any number."""
+    limit_reason: Callable[[SpecT, Limits], str] = _iterations_used
+    """The reason to report when the iterations are used up."""
+    result: Callable[[StateT], ResultFile | None] = _no_result
+    """The result that is no change of a workspace."""
+    example: Mapping[str, Any]
+    """A valid spec, for documentation and tests."""
+
+    def dump_state(self, state: StateT) -> JsonObject:
+        """The stored form of a state."""
+        return state.model_dump(mode="json")
+
+    def refuse(
+        self, spec: SpecT, limits: Limits, *, roles: Collection[str], has_workspace: bool
+    ) -> None:
+        """Raise `TaskRefused` if a task with this spec could not be carried out."""
+        try:
+            self.initial(spec)
+        except ContractError as error:
+            raise TaskRefused(str(error)) from error
+        needs = self.needs(spec)
+        missing = sorted(needs.roles - set(roles))
+        if missing:
+            raise TaskRefused(f"{self.name} needs an agent for: {', '.join(missing)}")
+        foreign = sorted(set(roles) - set(self.roles))
+        if foreign and not self.open_roles:
+            raise TaskRefused(f"{self.name} has no role called: {', '.join(foreign)}")
+        if needs.workspace and not has_workspace:
+            raise TaskRefused(f"{self.name} needs a repository to work in")
+        if has_workspace and self.uses_workspace == "none":
+            raise TaskRefused(f"{self.name} does not work in a repository")
+        if self.max_iterations is not None and limits.iterations > self.max_iterations:
+            raise TaskRefused(
+                f"{self.name} runs at most {self.max_iterations} iteration(s),"
+                f" not {limits.iterations}"
+            )

@@ -1,0 +1,228 @@
+"""Run the checks, fix one failure, check again: a bounded watch loop (S3).
+
+One attempt is one round of all checks and, if any is red, one fix. So a cap of N gives N rounds of
+checks and at most N fixes, and the Nth fix is not checked any more (S3-6).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import Field, field_validator, model_validator
+
+from loops.core.contract import (
+    ActionDecision,
+    Escalation,
+    Evaluation,
+    Judgment,
+    LoopContext,
+    LoopContract,
+)
+from loops.core.effects import Effects, ReplyStop
+from loops.core.errors import Truncated
+from loops.core.lifecycle import SENTENCES, StopReason
+from loops.core.limits import Limits
+from loops.core.wrapping import DATA_RULE, ESCAPE_RULE, Tag
+from loops.patterns.asking import Refused, refuse_refusal
+from loops.patterns.base import BuildInfo, Needs, Pattern, SpecModel, StateModel, accepted
+from loops.patterns.commands import CommandNotFound, RedCheck, must_exist, red_checks
+
+MAX_CHECK_FIX_ITERATIONS = 5
+ACTIONS = frozenset({"check_and_fix"})
+FIXER_ROLE = "fixer"
+
+
+class Spec(SpecModel):
+    """Which checks to watch and what may fix them."""
+
+    loop_name: str = Field(
+        default="check_fix",
+        pattern=r"[A-Za-z0-9]",
+        max_length=60,
+        title="Name of the loop",
+        description="Stands in the error when the iterations are used up.",
+    )
+    checks: list[str] = Field(
+        min_length=1,
+        title="Checks",
+        description="One command per line. All of them run in each round; exit code 0 passes.",
+        json_schema_extra={"multiline": True},
+    )
+    fixes: list[str] = Field(
+        default_factory=list,
+        title="Fixes",
+        description="One command for every check, or one line per check in the same order. An"
+        " empty line, or no line at all, leaves the fix to the agent.",
+        json_schema_extra={"multiline": True},
+    )
+    instructions: str = Field(
+        default="",
+        title="Instructions",
+        description="What the fixing agent should know or leave alone.",
+        json_schema_extra={"multiline": True},
+    )
+
+    @field_validator("checks")
+    @classmethod
+    def _no_blank_check(cls, checks: list[str]) -> list[str]:
+        if not all(check.strip() for check in checks):
+            raise ValueError("a check must be a command, not an empty line")
+        return checks
+
+    @model_validator(mode="after")
+    def _fixes_match_checks(self) -> Spec:
+        if len(self.fixes) not in (0, 1, len(self.checks)):
+            raise ValueError(
+                f"give no fix, one fix for all, or one per check: there are {len(self.checks)}"
+                f" checks and {len(self.fixes)} fixes"
+            )
+        return self
+
+    def fix_for(self, number: int) -> str:
+        """The fix command of a check, or an empty string when the agent is to fix it."""
+        if not self.fixes:
+            return ""
+        return self.fixes[0 if len(self.fixes) == 1 else number].strip()
+
+
+class State(StateModel):
+    """What the last round found and did."""
+
+    round: int = 0
+    red: tuple[str, ...] = ()
+    """One line per failed check."""
+    fixed_by: str = ""
+    """Name of the check whose fix changed something."""
+    changed: bool = False
+    """Whether anything in the workspace changed, by checks or fixes."""
+    last_fix_unverified: bool = False
+    """The last thing that happened was a fix, and no check ran after it (S3-6)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Loop:
+    """The two halves of one attempt."""
+
+    spec: Spec
+    effects: Effects
+    info: BuildInfo
+
+    def act(self, context: LoopContext[State]) -> ActionDecision[State]:
+        """Run every check; if any is red, try fixes in order until one changes something."""
+        before = self.effects.workspace.snapshot()
+        try:
+            red = red_checks(self.effects.commands, self.spec.checks)
+            fixed_by, after = self._fix(red, context)
+        except CommandNotFound as fault:
+            return _stop(StopReason.COMMAND_NOT_FOUND, str(fault))
+        except Refused as refusal:
+            return _stop(StopReason.REFUSAL, str(refusal))
+        state = State(
+            round=context.attempt,
+            red=tuple(check.line for check in red),
+            fixed_by=fixed_by,
+            changed=after != before,
+            last_fix_unverified=bool(fixed_by),
+        )
+        return ActionDecision(action="check_and_fix", state=state)
+
+    def _fix(self, red: Sequence[RedCheck], context: LoopContext[State]) -> tuple[str, str]:
+        """Try to fix one failure after the other; the first success ends it (S3-4).
+
+        Returns the name of the check that was fixed, or an empty string, and the last snapshot.
+        """
+        snapshot = self.effects.workspace.snapshot()
+        for check in red:
+            self._try(check, context)
+            after = self.effects.workspace.snapshot()
+            if after != snapshot:
+                return check.name, after
+        return "", snapshot
+
+    def _try(self, check: RedCheck, context: LoopContext[State]) -> None:
+        command = self.spec.fix_for(check.number)
+        if command:
+            name = f"fix {check.name}"
+            must_exist(name, command, self.effects.commands.fix(name, command))
+            return
+        reply = self.effects.agents.work(FIXER_ROLE, self._prompt(check, context))
+        refuse_refusal(FIXER_ROLE, reply)
+        if reply.stop is ReplyStop.MAX_TOKENS:
+            raise Truncated
+
+    def _prompt(self, check: RedCheck, context: LoopContext[State]) -> str:
+        parts = [
+            "A check of this repository fails. Change the files so that it passes, with the"
+            " smallest change that mends the cause. Do not weaken or skip the check.",
+            f"{DATA_RULE} {ESCAPE_RULE}",
+            f"It failed like this: {check.line}\nThe end of its output:",
+            self.info.wrap(Tag.OUTPUT, check.output),
+        ]
+        if self.spec.instructions.strip():
+            parts.insert(1, self.spec.instructions.strip())
+        if context.feedback:
+            parts += ["What was found before:", self.info.wrap(Tag.FEEDBACK, context.feedback)]
+        return "\n\n".join(parts)
+
+    def judge(self, state: State) -> Evaluation:
+        """Green is a success. Red goes on, unless nothing changed and so nothing can get better."""
+        if not state.red:
+            return Evaluation(judgment=Judgment.SUCCESS, label="green")
+        stuck = not state.changed and state.round < self.info.budget
+        return Evaluation(
+            judgment=Judgment.ESCALATE if stuck else Judgment.CONTINUE,
+            cause=StopReason.NO_CHANGE if stuck else "",
+            feedback=SENTENCES[StopReason.NO_CHANGE] if stuck else "\n".join(state.red),
+            reasons=state.red,
+            label="checks failed",
+        )
+
+
+def _stop(cause: StopReason, reason: str) -> ActionDecision[State]:
+    return ActionDecision(action="check_and_fix", escalation=Escalation(cause=cause, reason=reason))
+
+
+def build(spec: Spec, state: State, effects: Effects, info: BuildInfo) -> LoopContract[State]:
+    """The contract of one watch loop."""
+    loop = _Loop(spec=spec, effects=effects, info=info)
+    return LoopContract(
+        local_aim=info.local_aim,
+        initial_state=state,
+        action_policy=loop.act,
+        evaluator=loop.judge,
+        budget=info.budget,
+        stopping_condition=accepted,
+        authority_scope=info.scope(ACTIONS),
+    )
+
+
+def limit_name(loop_name: str) -> str:
+    """The name of the cap: `CI watch` and `ciWatch` have `MAX_CI_WATCH_ITERATIONS` (S3-2)."""
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+", loop_name)
+    return f"MAX_{'_'.join(words).upper()}_ITERATIONS"
+
+
+def _needs(spec: Spec) -> Needs:
+    by_agent = any(not spec.fix_for(number) for number in range(len(spec.checks)))
+    return Needs(roles=frozenset({FIXER_ROLE} if by_agent else ()), workspace=True)
+
+
+PATTERN = Pattern(
+    name="check_fix",
+    summary="Checks run, the first failure that can be fixed is fixed, and the checks run again.",
+    stops_when="Every check passes in one round.",
+    spec=Spec,
+    initial=lambda _: State(),
+    build=build,
+    load_state=lambda _, stored: State.model_validate(stored),
+    needs=_needs,
+    roles={FIXER_ROLE: False},
+    uses_workspace="required",
+    allowed_actions=ACTIONS,
+    default_limits=Limits(iterations=MAX_CHECK_FIX_ITERATIONS),
+    default_on_limit="stop",
+    limit_reason=lambda spec, _: f"{spec.loop_name} exceeded {limit_name(spec.loop_name)}",
+    example={"checks": ["python -m pytest -q"], "fixes": ["ruff check --fix ."]},
+)

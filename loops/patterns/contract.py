@@ -1,0 +1,133 @@
+"""A loop contract of your own, made by a registered builder (S1-7)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from typing import Any, NoReturn, cast
+
+from pydantic import BaseModel, Field, ValidationError, field_validator
+
+from loops.core.contract import LoopContract
+from loops.core.effects import Effects
+from loops.core.errors import ContractError
+from loops.core.limits import Limits
+from loops.patterns.base import BuildInfo, JsonObject, Needs, Pattern, SpecModel
+
+Builder = Callable[[dict[str, Any], BuildInfo, Effects], LoopContract[Any]]
+
+_builders = {"retry_feature": "loops.patterns.examples:retry_feature"}
+
+
+def register(name: str, target: str) -> None:
+    """Make the builder at `module:function` known under a name.
+
+    It gets the arguments, the build info and the effects, and returns a contract whose state is a
+    pydantic model. It may use the effects in its callables only, not while it builds.
+    """
+    module, colon, function = target.partition(":")
+    if not (module and colon and function):
+        raise ContractError(f"builder {name!r} must be given as module:function, not {target!r}")
+    _builders[name] = target
+
+
+def builders() -> tuple[str, ...]:
+    """The names that are registered."""
+    return tuple(sorted(_builders))
+
+
+class Spec(SpecModel):
+    """Which contract to build."""
+
+    builder: str = Field(
+        title="Builder", description="The registered name of the function that builds the contract."
+    )
+    arguments: str = Field(
+        default="{}",
+        title="Arguments",
+        description="A JSON object that is handed to the builder.",
+        json_schema_extra={"multiline": True},
+    )
+
+    @field_validator("builder")
+    @classmethod
+    def _known(cls, builder: str) -> str:
+        if builder not in _builders:
+            raise ValueError(f"no builder is called {builder!r}; there are {', '.join(builders())}")
+        return builder
+
+    @field_validator("arguments")
+    @classmethod
+    def _json_object(cls, arguments: str) -> str:
+        try:
+            loaded = json.loads(arguments)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"arguments are no JSON: {error}") from error
+        if not isinstance(loaded, dict):
+            raise ValueError("arguments must be one JSON object")
+        return arguments
+
+
+class _Shut:
+    """A door that no builder may open."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise ContractError(f"a builder used the effect {name!r} while it builds")
+
+
+_SHUT = Effects(
+    agents=cast(Any, _Shut()), commands=cast(Any, _Shut()), workspace=cast(Any, _Shut())
+)
+
+
+def _built(spec: Spec, info: BuildInfo, effects: Effects) -> LoopContract[Any]:
+    module, _, function = _builders[spec.builder].partition(":")
+    builder: Builder = getattr(import_module(module), function)
+    try:
+        contract = builder(json.loads(spec.arguments), info, effects)
+    except ValidationError as error:
+        raise ContractError(f"builder {spec.builder!r} refuses its arguments: {error}") from error
+    if not isinstance(contract.initial_state, BaseModel):
+        raise ContractError(f"the state of builder {spec.builder!r} must be a pydantic model")
+    return contract
+
+
+def _initial(spec: Spec) -> BaseModel:
+    info = BuildInfo(local_aim=spec.builder, budget=1, seed="")
+    state: BaseModel = _built(spec, info, _SHUT).initial_state
+    return state
+
+
+def _load_state(spec: Spec, stored: JsonObject) -> BaseModel:
+    return type(_initial(spec)).model_validate(stored)
+
+
+def build(
+    spec: Spec, state: BaseModel, effects: Effects, info: BuildInfo
+) -> LoopContract[BaseModel]:
+    """The builder's contract with the task's own aim and budget, whatever the builder set."""
+    return replace(
+        _built(spec, info, effects),
+        initial_state=state,
+        local_aim=info.local_aim,
+        budget=info.budget,
+    )
+
+
+PATTERN = Pattern(
+    name="contract",
+    summary="A loop contract of your own: any policy, any evaluator, the same bounded runner.",
+    stops_when="Its evaluator accepts the state and its stopping condition fires.",
+    spec=Spec,
+    initial=_initial,
+    build=build,
+    load_state=_load_state,
+    needs=lambda _: Needs(),
+    open_roles=True,
+    uses_workspace="optional",
+    default_limits=Limits(iterations=3),
+    default_on_limit="stop",
+    example={"builder": "retry_feature", "arguments": '{"accept_up_to": 3}'},
+)

@@ -1,0 +1,240 @@
+"""Claim, keep and finish an attempt: compare-and-set on the run's row, fenced by its token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Now
+
+from loops.core.lifecycle import TERMINAL, RunStatus, StopReason, check_move
+from loops.models import Attempt, AttemptStatus, Outbox, Run
+from loops.statements import as_json, execute, fetch
+from loops.store import events
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """The right to run one attempt, as long as its token is the run's newest."""
+
+    run_id: int
+    no: int
+    token: int
+    worker: str
+    claims: int
+    """How often this attempt was claimed so far, this time included."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conclusion:
+    """What an attempt came to, as values; `finish` makes them true."""
+
+    status: RunStatus
+    attempt_status: AttemptStatus
+    stop_reason: StopReason | None = None
+    reason: str = ""
+    counted: bool = False
+    errored: bool = False
+    label: str = ""
+    judgment: str = ""
+    feedback: str | None = None
+    """Goes to the next attempt."""
+    shown: str = ""
+    """Feedback of this attempt, for its line in the timeline."""
+    error: str = ""
+    state: dict[str, Any] | None = None
+    tree: str = ""
+    tree_after: str = ""
+    pack: str = ""
+    result: dict[str, Any] | None = None
+    delay_seconds: float = 0
+    active_ms: int = 0
+    event: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+def claim(run_id: int, no: int, *, worker: str) -> Claim | None:
+    """Take attempt `no` of the run, or None: the message was a duplicate, stale or too late."""
+    params = {
+        "run": run_id,
+        "no": no,
+        "worker": worker,
+        "lease": settings.LOOPWARDEN_LEASE_SECONDS,
+        "attempt": settings.LOOPWARDEN_ATTEMPT_SECONDS,
+        "false": False,
+    }
+    with transaction.atomic():
+        row = fetch("claim", params)
+        if row is None:
+            return None
+        token, seq = row
+        tree = Run.objects.values_list("tree", flat=True).get(pk=run_id)
+        opened = fetch("open_attempt", {**params, "token": token, "tree": tree})
+        claims = opened[0] if opened else 1
+        events.record(
+            run_id,
+            "claimed",
+            f"attempt {no} claimed by {worker}",
+            actor=worker,
+            seq=seq,
+            data={"no": no, "token": token, "claims": claims},
+        )
+    return Claim(run_id=run_id, no=no, token=token, worker=worker, claims=claims)
+
+
+def ignore_delivery(run_id: int, no: int, *, worker: str) -> None:
+    """Note a message that had nothing to do. A run that does not exist is no error either."""
+    with transaction.atomic():
+        if Run.objects.filter(pk=run_id).exists():
+            events.record(
+                run_id,
+                "delivery_ignored",
+                "duplicate delivery ignored",
+                actor=worker,
+                data={"no": no},
+            )
+
+
+def renew(claim: Claim) -> bool:
+    """Keep the lease. False: cancelled, taken over or out of time; stop and write nothing."""
+    params = {
+        "run": claim.run_id,
+        "token": claim.token,
+        "lease": settings.LOOPWARDEN_LEASE_SECONDS,
+    }
+    return execute("heartbeat", params) == 1
+
+
+def finish(claim: Claim, conclusion: Conclusion) -> bool:
+    """End the attempt and move the run on, in one transaction.
+
+    False: somebody else has the run now, or it is cancelled or past its deadline. Nothing was
+    written then. The next wake-up is not written here: the run must be admitted again first.
+    """
+    check_move(RunStatus.RUNNING, conclusion.status)
+    with transaction.atomic():
+        return apply(claim, conclusion)
+
+
+def apply(claim: Claim, conclusion: Conclusion) -> bool:
+    """`finish` inside the caller's transaction, for a gate that is opened with it."""
+    row = fetch(
+        "finish",
+        {
+            "run": claim.run_id,
+            "token": claim.token,
+            "no": claim.no,
+            "status": conclusion.status.value,
+            "stop_reason": conclusion.stop_reason.value if conclusion.stop_reason else "",
+            "reason": conclusion.reason,
+            "iterations": int(conclusion.counted),
+            "errors": int(conclusion.errored),
+            "active_ms": conclusion.active_ms,
+            "delay": conclusion.delay_seconds,
+            "state": as_json(conclusion.state),
+            "feedback": conclusion.feedback,
+            "tree": conclusion.tree,
+            "result": as_json(conclusion.result),
+            "ends": conclusion.status in TERMINAL,
+        },
+    )
+    if row is None:
+        return False
+    execute(
+        "close_attempt",
+        {
+            "run": claim.run_id,
+            "no": claim.no,
+            "token": claim.token,
+            "attempt_status": conclusion.attempt_status.value,
+            "counted": conclusion.counted,
+            "label": conclusion.label,
+            "judgment": conclusion.judgment,
+            "shown": conclusion.shown,
+            "error": conclusion.error,
+            "tree_after": conclusion.tree_after,
+            "pack": conclusion.pack,
+        },
+    )
+    events.record(
+        claim.run_id,
+        "finished" if conclusion.status in TERMINAL else "judged",
+        conclusion.event or conclusion.label or conclusion.status.value,
+        actor=claim.worker,
+        seq=row[0],
+        data={"no": claim.no, **conclusion.data},
+        gate=conclusion.status is RunStatus.AT_GATE,
+    )
+    return True
+
+
+def hand_back(claim: Claim, *, why: str, delay_seconds: float = 0) -> bool:
+    """Give an unfinished attempt back: same number, next worker. It does not count as a crash."""
+    with transaction.atomic():
+        given = Run.objects.filter(
+            pk=claim.run_id, lease_token=claim.token, status=RunStatus.RUNNING
+        ).update(**_queued(delay_seconds))
+        if given:
+            Attempt.objects.filter(run_id=claim.run_id, no=claim.no).update(claims=F("claims") - 1)
+            events.record(
+                claim.run_id,
+                "handed_back",
+                f"attempt {claim.no} handed back: {why}",
+                actor=claim.worker,
+            )
+    return bool(given)
+
+
+def take_back(run: Run) -> bool:
+    """The sweeper's: the lease ran out, so the same attempt may be claimed again."""
+    with transaction.atomic():
+        taken = Run.objects.filter(
+            pk=run.pk,
+            lease_token=run.lease_token,
+            status=RunStatus.RUNNING,
+            lease_expires_at__lte=Now(),
+        ).update(**_queued(0))
+        if taken:
+            events.record(
+                run.pk,
+                "lease_expired",
+                f"attempt {run.attempt_no} lost its worker {run.lease_owner}",
+                data={"no": run.attempt_no},
+            )
+    return bool(taken)
+
+
+def admit(run_id: int, no: int) -> Outbox | None:
+    """Grant a queued run its slots: write its wake-up. None when it is not waiting any more."""
+    with transaction.atomic():
+        admitted = Run.objects.filter(
+            pk=run_id, attempt_no=no, status=RunStatus.QUEUED, admitted_at__isnull=True
+        ).update(admitted_at=Now(), version=F("version") + 1)
+        return Outbox.objects.create(run_id=run_id, attempt_no=no) if admitted else None
+
+
+def withdraw_admission(run: Run) -> bool:
+    """The sweeper's: the wake-up was written long ago and nobody claimed it, so it is lost."""
+    return bool(
+        Run.objects.filter(
+            pk=run.pk,
+            status=RunStatus.QUEUED,
+            attempt_no=run.attempt_no,
+            admitted_at=run.admitted_at,
+        ).update(admitted_at=None, version=F("version") + 1)
+    )
+
+
+def _queued(delay_seconds: float) -> dict[str, Any]:
+    return {
+        "status": RunStatus.QUEUED,
+        "lease_expires_at": None,
+        "attempt_deadline_at": None,
+        "admitted_at": None,
+        "next_at": Now() + timedelta(seconds=delay_seconds),
+        "version": F("version") + 1,
+    }

@@ -1,0 +1,265 @@
+"""Takes a task in: every problem is reported at once, and nothing is stored unless all is well."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, fields
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.db import IntegrityError, transaction
+from django.db.models.functions import Now
+from django.utils import timezone
+from pydantic import ValidationError
+
+from loops.core.errors import ContractError, LoopwardenError
+from loops.core.limits import Limits
+from loops.models import AgentProfile, IdempotencyKey, LimitGrant, OnLimit, Project, Run, Task
+from loops.patterns import UnknownPattern, all_patterns, get
+from loops.patterns.base import Pattern
+from loops.store import events
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+TITLE_LENGTH = 200
+LIMIT_NAMES = tuple(item.name for item in fields(Limits))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One thing that is wrong with a submission, with the remedy in its message."""
+
+    field: str
+    """Dotted name, such as `spec.checks` or `limits.iterations`."""
+    code: str
+    message: str
+
+
+class Refused(LoopwardenError):
+    """The submission cannot be taken as it is. Nothing was stored."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("; ".join(f"{p.field}: {p.message}" for p in problems))
+        self.problems = problems
+
+
+class KeyReused(LoopwardenError):
+    """This Idempotency-Key was used for another request. Use a new key for a new request."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """What somebody asks for, before anything is checked."""
+
+    pattern: str
+    title: str
+    spec: dict[str, Any]
+    limits: dict[str, Any]
+    local_aim: str = ""
+    """Defaults to the title."""
+    agents: dict[str, str] = field(default_factory=dict)
+    on_limit: str = ""
+    """Defaults to the pattern's own."""
+    priority: int = 0
+    source: dict[str, Any] | None = None
+
+    def digest(self) -> str:
+        """The same for the same request, whatever the order of its keys."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestKey:
+    """Who sent which Idempotency-Key, and what the request was."""
+
+    owner: str
+    key: str
+    request_digest: str
+
+
+def problems_of(submission: Submission) -> list[Problem]:
+    """Everything that is wrong with it, in the order of the form; empty when it can be taken."""
+    found = _title_problems(submission)
+    try:
+        pattern = get(submission.pattern)
+    except UnknownPattern:
+        known = [pattern.name for pattern in all_patterns()]
+        message = f"unknown pattern {submission.pattern!r}{_guess(submission.pattern, known)}"
+        return [*found, Problem(field="pattern", code="unknown", message=message)]
+    found += _spec_problems(pattern, submission.spec)
+    found += _limit_problems(pattern, submission.limits)
+    found += _agent_problems(pattern, submission)
+    if submission.on_limit and submission.on_limit not in OnLimit.values:
+        found.append(Problem(field="on_limit", code="unknown", message="must be `gate` or `stop`"))
+    if pattern.uses_workspace == "required" and submission.source is None:
+        message = f"{pattern.name} works on a repository: name its path"
+        found.append(Problem(field="source.repo", code="missing", message=message))
+    if pattern.uses_workspace == "none" and submission.source is not None:
+        message = f"{pattern.name} does not use a repository: leave it out"
+        found.append(Problem(field="source.repo", code="not_used", message=message))
+    return found
+
+
+def submit(
+    submission: Submission,
+    *,
+    project: Project,
+    user: User | None,
+    request_key: RequestKey | None = None,
+) -> Task:
+    """Store the task with its first run, queued. Talks to no broker, so Redis may be away.
+
+    With a request key, the same request gives the same task however often it is sent. Raises
+    `Refused` with every problem, or `KeyReused`.
+    """
+    if request_key is not None and (known := _known(request_key)):
+        return known
+    problems = problems_of(submission)
+    if problems:
+        raise Refused(problems)
+    try:
+        with transaction.atomic():
+            task = _store(submission, project, user)
+            if request_key is not None:
+                IdempotencyKey.objects.create(task=task, **asdict(request_key))
+    except IntegrityError:
+        # Ten equal requests at once: one of them stored its key, the others answer with its task.
+        if request_key is not None and (known := _known(request_key)):
+            return known
+        raise
+    return task
+
+
+def start_run(task: Task, *, user: User | None) -> Run:
+    """A new run of the task with the task's own limits. Call it inside a transaction."""
+    limits = Limits(**task.limits)
+    seconds = limits.deadline_seconds
+    caps = {k: v for k, v in limits.as_dict().items() if k != "deadline_seconds"}
+    run = Run.objects.create(
+        task=task,
+        number=task.runs.count() + 1,
+        next_at=Now(),
+        deadline_at=timezone.now() + timedelta(seconds=seconds) if seconds else None,
+        **{f"limit_{axis}": cap for axis, cap in caps.items()},
+    )
+    LimitGrant.objects.create(run=run, granted_by=user, **caps)
+    actor = user.get_username() if user else events.SYSTEM
+    events.record(run.pk, "submitted", "submitted", actor=actor, nudge=True)
+    return run
+
+
+def _store(submission: Submission, project: Project, user: User | None) -> Task:
+    pattern = get(submission.pattern)
+    task = Task.objects.create(
+        project=project,
+        pattern=pattern.name,
+        title=submission.title.strip(),
+        local_aim=submission.local_aim.strip() or submission.title.strip(),
+        spec=pattern.spec(**submission.spec).model_dump(mode="json"),
+        agents=submission.agents,
+        limits=Limits(**submission.limits).as_dict(),
+        on_limit=submission.on_limit or pattern.default_on_limit,
+        priority=submission.priority,
+        source=submission.source,
+        created_by=user,
+    )
+    start_run(task, user=user)
+    return task
+
+
+def _known(request_key: RequestKey) -> Task | None:
+    found = (
+        IdempotencyKey.objects.select_related("task")
+        .filter(owner=request_key.owner, key=request_key.key)
+        .first()
+    )
+    if found is None:
+        return None
+    if found.request_digest != request_key.request_digest:
+        raise KeyReused
+    return found.task
+
+
+def _title_problems(submission: Submission) -> list[Problem]:
+    title = submission.title.strip()
+    if not title:
+        return [Problem(field="title", code="missing", message="say in a few words what it is")]
+    if len(title) > TITLE_LENGTH:
+        message = f"is {len(title)} characters long, at most {TITLE_LENGTH} fit"
+        return [Problem(field="title", code="too_long", message=message)]
+    return []
+
+
+def _spec_problems(pattern: Pattern, spec: dict[str, Any]) -> list[Problem]:
+    known = list(pattern.spec.model_fields)
+    try:
+        pattern.spec(**spec)
+    except ValidationError as error:
+        return [_spec_problem(item, known) for item in error.errors(include_url=False)]
+    return []
+
+
+def _spec_problem(item: Any, known: list[str]) -> Problem:
+    name = ".".join(str(part) for part in item["loc"])
+    message = str(item["msg"]).removeprefix("Value error, ")
+    if item["type"] == "extra_forbidden":
+        message = f"there is no such field{_guess(name, known)}"
+    elif item["type"] == "missing":
+        message = "is missing"
+    return Problem(
+        field=f"spec.{name}" if name else "spec", code=str(item["type"]), message=message
+    )
+
+
+def _limit_problems(pattern: Pattern, limits: dict[str, Any]) -> list[Problem]:
+    found = [
+        Problem(
+            field=f"limits.{name}",
+            code="unknown",
+            message=f"there is no such limit{_guess(name, LIMIT_NAMES)}",
+        )
+        for name in limits
+        if name not in LIMIT_NAMES
+    ]
+    if limits.get("iterations") is None:
+        usual = pattern.default_limits.iterations
+        message = f"is missing: say how many iterations are allowed, for example {usual}"
+        found.append(Problem(field="limits.iterations", code="missing", message=message))
+        return found
+    for name, value in limits.items():
+        try:
+            Limits(**{"iterations": 1, name: value})
+        except ContractError as error:
+            message = str(error).removeprefix(f"limits.{name} ")
+            found.append(Problem(field=f"limits.{name}", code="out_of_range", message=message))
+        except TypeError:
+            continue  # an unknown name, reported above
+    return found
+
+
+def _agent_problems(pattern: Pattern, submission: Submission) -> list[Problem]:
+    profiles = {p.name: p for p in AgentProfile.objects.filter(name__in=submission.agents.values())}
+    found: list[Problem] = []
+    for role, name in submission.agents.items():
+        if role not in pattern.roles:
+            message = f"{pattern.name} has no such role{_guess(role, list(pattern.roles))}"
+            found.append(Problem(field=f"agents.{role}", code="unknown", message=message))
+        elif name not in profiles:
+            message = f"there is no agent profile {name!r}"
+            found.append(Problem(field=f"agents.{role}", code="unknown", message=message))
+        elif submission.limits.get("cost_microusd") is not None and not profiles[name].priced:
+            message = f"{name} has no price, so a cost limit could not hold: set one, 0 is allowed"
+            found.append(Problem(field=f"agents.{role}", code="price_unknown", message=message))
+    for role, required in pattern.roles.items():
+        if required and role not in submission.agents:
+            message = "is missing: name an agent profile"
+            found.append(Problem(field=f"agents.{role}", code="missing", message=message))
+    return found
+
+
+def _guess(name: str, known: list[str] | tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(sorted(known))}"

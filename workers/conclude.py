@@ -1,0 +1,224 @@
+"""From what an attempt came to, to what becomes of its run. Values only: nothing is written here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from loops.patterns.base import Pattern
+
+from loops.core.contract import Continue, Escalation, Evaluation, Finish, LoopResult, Outcome
+from loops.core.errors import LimitReached
+from loops.core.lifecycle import SENTENCES, RunStatus, StopReason
+from loops.gates import Proposal
+from loops.models import AttemptStatus, Decision, OnLimit, Run
+from loops.store.attempts import Conclusion
+
+_RETRY_SECONDS = 2
+_LONGEST_RETRY_SECONDS = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How an attempt ends: what is written, and the gate item if a person must decide."""
+
+    conclusion: Conclusion
+    proposal: Proposal | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What the attempt left behind, for people and for the next attempt."""
+
+    tree: str = ""
+    """Snapshot of the workspace as the attempt left it."""
+    pack: str = ""
+    """Artifact with the objects of this attempt's snapshots."""
+    result: dict[str, Any] | None = None
+    """What the run has to hand over so far."""
+    packet: dict[str, Any] = field(default_factory=dict)
+    """Rejected artifact or diff, checks, hook."""
+    hook_refused: bool = False
+    """The project's own commit hook refuses the result."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What surrounds an attempt's ending."""
+
+    run: Run
+    pattern: Pattern[Any, Any]
+    spec: Any
+    active_ms: int
+    evidence: Evidence = Evidence()
+
+
+def judged(decision: Continue[Any] | Finish[Any], facts: Facts) -> Ending:
+    """The ending of an attempt that `advance` has decided on."""
+    match decision:
+        case Continue(progress=progress, evaluation=evaluation):
+            return _go_on(facts, _draft(facts, progress.state, evaluation))
+        case Finish(result=result):
+            evaluation = result.evaluations[-1] if result.evaluations else None
+            return _finish(facts, result, _draft(facts, result.final_state, evaluation))
+
+
+def limited(error: LimitReached, facts: Facts) -> Ending:
+    """A limit refused the attempt's next call: the attempt does not count, its effects stay."""
+    cause = StopReason(error.axis)
+    figures = f"Cap {error.cap}, used {error.used}, reserved {error.reserved}, asked {error.asked}."
+    draft = replace(_unjudged(facts), attempt_status=AttemptStatus.LIMIT, label="limit")
+    return _at_limit(facts, cause, f"{SENTENCES[cause]} {figures}", draft)
+
+
+def failed(error: Exception, facts: Facts) -> Ending:
+    """The attempt threw: it costs no iteration and is tried again until `errors` is used (S0-G4)."""
+    sentence = str(error) or type(error).__name__
+    draft = replace(
+        _unjudged(facts),
+        attempt_status=AttemptStatus.ERROR,
+        errored=True,
+        error=sentence,
+        label="error",
+        tree=facts.run.tree,
+    )
+    used = facts.run.errors + 1
+    if used > facts.run.limit_errors:
+        cause = StopReason.ERRORS
+        return _at_limit(facts, cause, f"{SENTENCES[cause]} The last one: {sentence}", draft)
+    delay = min(_RETRY_SECONDS**used, _LONGEST_RETRY_SECONDS)
+    return Ending(
+        conclusion=replace(
+            draft, status=RunStatus.QUEUED, delay_seconds=delay, event=f"error: {sentence}"
+        )
+    )
+
+
+def _draft(facts: Facts, state: Any, evaluation: Evaluation | None) -> Conclusion:
+    draft = replace(_unjudged(facts), state=facts.pattern.dump_state(state))
+    if evaluation is None:
+        return draft
+    return replace(
+        draft,
+        counted=evaluation.costs_round,
+        label=evaluation.label,
+        judgment=evaluation.judgment.value,
+        feedback=evaluation.feedback,
+        shown=evaluation.feedback,
+        data={"reasons": list(evaluation.reasons)},
+    )
+
+
+def _unjudged(facts: Facts) -> Conclusion:
+    return Conclusion(
+        status=RunStatus.QUEUED,
+        attempt_status=AttemptStatus.JUDGED,
+        feedback=facts.run.feedback,
+        state=facts.run.state,
+        tree=facts.evidence.tree,
+        tree_after=facts.evidence.tree,
+        pack=facts.evidence.pack,
+        result=facts.evidence.result,
+        active_ms=facts.active_ms,
+    )
+
+
+def _go_on(facts: Facts, draft: Conclusion) -> Ending:
+    cap = facts.run.limit_active_seconds
+    if cap is not None and facts.run.active_ms + facts.active_ms >= cap * 1000:
+        cause = StopReason.ACTIVE_SECONDS
+        return _at_limit(facts, cause, SENTENCES[cause], draft)
+    return Ending(conclusion=replace(draft, event=draft.label or "judged"))
+
+
+def _finish(facts: Facts, result: LoopResult[Any], draft: Conclusion) -> Ending:
+    match result.outcome:
+        case Outcome.SUCCESS if facts.evidence.hook_refused:
+            cause = StopReason.HOOK_FAILED
+            return _gate(facts, Escalation(cause=cause, reason=SENTENCES[cause]), draft)
+        case Outcome.SUCCESS:
+            return Ending(
+                conclusion=replace(
+                    draft,
+                    status=RunStatus.SUCCEEDED,
+                    stop_reason=StopReason.ACCEPTED,
+                    event=f"succeeded: {draft.label}",
+                )
+            )
+        case Outcome.BUDGET_EXHAUSTED:
+            reason = facts.pattern.limit_reason(facts.spec, facts.run.limits)
+            return _at_limit(facts, StopReason.ITERATIONS, reason, draft)
+        case Outcome.ESCALATED:
+            escalation = result.escalation or Escalation(cause=StopReason.EVALUATOR, reason="")
+            draft = replace(draft, attempt_status=AttemptStatus.ESCALATED)
+            return _escalated(facts, escalation, draft)
+
+
+def _escalated(facts: Facts, escalation: Escalation, draft: Conclusion) -> Ending:
+    """A loop that got stuck at a limit of its own kind stops like at any limit."""
+    cause = StopReason(escalation.cause)
+    if cause is StopReason.NO_CHANGE:
+        return _at_limit(facts, cause, escalation.reason or SENTENCES[cause], draft)
+    return _gate(facts, escalation, draft)
+
+
+def _at_limit(facts: Facts, cause: StopReason, reason: str, draft: Conclusion) -> Ending:
+    """A limit is reached: the task's `on_limit` says whether a person is asked."""
+    if facts.run.task.on_limit == OnLimit.GATE:
+        return _gate(facts, Escalation(cause=cause, reason=reason), draft)
+    result = {**(draft.result or {}), "remains": draft.feedback or "", "limit": cause.value}
+    return Ending(
+        conclusion=replace(
+            draft,
+            status=RunStatus.BUDGET_EXHAUSTED,
+            stop_reason=cause,
+            reason=reason,
+            event=f"stopped: {reason}",
+            result=result,
+        )
+    )
+
+
+def _gate(facts: Facts, escalation: Escalation, draft: Conclusion) -> Ending:
+    cause = StopReason(escalation.cause)
+    reason = escalation.reason or SENTENCES[cause]
+    # What the project's own hook refuses may be worked on or dropped, never waved through.
+    acceptable = draft.result is not None and not facts.evidence.hook_refused
+    return Ending(
+        conclusion=replace(
+            draft,
+            status=RunStatus.AT_GATE,
+            stop_reason=cause,
+            reason=reason,
+            event=f"at the gate: {reason}",
+        ),
+        proposal=Proposal(
+            cause=cause,
+            reason=reason,
+            packet=_packet(facts, escalation, reason, draft),
+            allowed=(
+                Decision.CONTINUE,
+                *((Decision.ACCEPT,) if acceptable else ()),
+                Decision.CLOSE,
+            ),
+            proposal=escalation.proposal or "",
+            required_authority=escalation.required_authority,
+        ),
+    )
+
+
+def _packet(facts: Facts, escalation: Escalation, reason: str, draft: Conclusion) -> dict[str, Any]:
+    run = facts.run
+    return {
+        "why": reason,
+        "cause": escalation.cause,
+        "reasons": draft.data.get("reasons") or ([draft.feedback] if draft.feedback else []),
+        "attempt": run.attempt_no,
+        "iterations": run.iterations + int(draft.counted),
+        "cap": run.limit_iterations,
+        "cost_microusd": run.used.cost_microusd,
+        "tokens": run.used.tokens,
+        "active_ms": run.active_ms + facts.active_ms,
+        **({"proposal": escalation.proposal} if escalation.proposal else {}),
+        **facts.evidence.packet,
+    }

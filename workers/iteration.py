@@ -1,0 +1,155 @@
+"""One bounded iteration of one run: claim, prepare, act, conclude, commit, wake the next."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import redis
+from django.conf import settings
+from django.db import DatabaseError, transaction
+from loops.patterns.base import BuildInfo, Pattern
+
+from loops import gates
+from loops.core.contract import Continue, Finish, Progress, advance
+from loops.core.effects import Effects
+from loops.core.errors import ContractError, LimitReached
+from loops.models import AgentProfile, Run
+from loops.patterns import get
+from loops.store import attempts, ledger, runs
+from workers import conclude, dispatch, slots
+from workers.box import Box
+from workers.crashpoints import reach
+from workers.effects import RunAgents, RunCommands
+from workers.evidence import gather
+from workers.lease import Lease, heart
+from workers.recorder import CountersAway, Draining, Recorder
+from workers.sandbox import detect
+
+log = logging.getLogger(__name__)
+
+_AWAY_SECONDS = 5
+_NOT_THE_LOOPS = (ledger.LeaseLost, Draining, CountersAway, DatabaseError)
+
+
+def run_iteration(run_id: int, attempt_no: int, *, worker: str) -> None:
+    """Run one attempt of one run.
+
+    1. Claim it: whoever comes second finds nothing to do.
+    2. Close what dead workers left open in the ledger.
+    3. Keep the lease while the attempt goes on.
+    4. Act: one step of the pattern's loop, in the run's own workspace.
+    5. Commit what it came to, in one transaction under the lease's token.
+    6. Free the slots and put the next wake-ups on the broker.
+    """
+    claim = attempts.claim(run_id, attempt_no, worker=worker)
+    if claim is None:
+        attempts.ignore_delivery(run_id, attempt_no, worker=worker)
+        return
+    reach("claimed")
+    ledger.close_lost(run_id, claim.token)
+    run = Run.objects.select_related("task__project").get(pk=run_id)
+    scopes = slots.scopes_of(run, {p.name: p for p in AgentProfile.objects.all()})
+    try:
+        with heart.keep(Lease(claim, scopes)) as lease:
+            _attempt(run, lease)
+    finally:
+        _free(run_id, scopes)
+    dispatch.run_pass()
+
+
+def _attempt(run: Run, lease: Lease) -> None:
+    claim = lease.claim
+    try:
+        ending = _act(run, lease)
+    except ledger.LeaseLost:
+        _end_if_cancelled(run)
+        return
+    except Draining:
+        attempts.hand_back(claim, why="its worker shuts down")
+        return
+    except CountersAway as error:
+        attempts.hand_back(claim, why=str(error), delay_seconds=_AWAY_SECONDS)
+        return
+    reach("decided")
+    if ending.proposal is None:
+        kept = attempts.finish(claim, ending.conclusion)
+    else:
+        kept = gates.park(claim, ending.conclusion, ending.proposal)
+    if not kept:
+        _end_if_cancelled(run)
+    reach("finished")
+
+
+def _act(run: Run, lease: Lease) -> conclude.Ending:
+    """Advance the loop by one attempt and gather what people need to judge it.
+
+    Everything that a pattern, an agent or a command throws ends the attempt as an error. What the
+    database or the lease throws does not: then nothing is known, and the lease decides.
+    """
+    started = time.monotonic()
+    pattern = get(run.task.pattern)
+    spec = pattern.spec(**run.task.spec)
+    decision, error, evidence = None, None, conclude.Evidence(tree=run.tree)
+    with Box(run, lease.claim) as box:
+        try:
+            box.prepare()
+            recorder = Recorder(lease, run.limits)
+            commands = RunCommands(recorder, box, detect(settings.LOOPWARDEN_SANDBOX))
+            agents = RunAgents(run, recorder, box, commands)
+            effects = Effects(agents=agents, commands=commands, workspace=box)
+            try:
+                decision = _advance(run, pattern, spec, effects)
+            except LimitReached as raised:
+                error = raised
+            evidence = gather(run, pattern, decision, box, commands)
+        except _NOT_THE_LOOPS:
+            raise
+        except Exception as raised:
+            log.info("attempt %s of run %s: %s", run.attempt_no, run.pk, raised, exc_info=True)
+            error = raised
+    if lease.lost.is_set():
+        raise ledger.LeaseLost
+    run.refresh_from_db()
+    active_ms = round((time.monotonic() - started) * 1000)
+    facts = conclude.Facts(
+        run=run, pattern=pattern, spec=spec, active_ms=active_ms, evidence=evidence
+    )
+    if isinstance(error, LimitReached):
+        return conclude.limited(error, facts)
+    if decision is None or error is not None:
+        return conclude.failed(error or ContractError("no decision"), facts)
+    return conclude.judged(decision, facts)
+
+
+def _advance(
+    run: Run, pattern: Pattern[Any, Any], spec: Any, effects: Effects
+) -> Continue[Any] | Finish[Any]:
+    state = pattern.initial(spec) if run.state is None else pattern.load_state(spec, run.state)
+    info = BuildInfo(
+        local_aim=run.task.local_aim,
+        budget=run.limit_iterations,
+        seed=f"{settings.SECRET_KEY}:{run.pk}:{run.attempt_no}",
+    )
+    contract = pattern.build(spec, state, effects, info)
+    progress = Progress(state=state, attempts=run.iterations, feedback=run.feedback)
+    return advance(contract, progress)
+
+
+def _end_if_cancelled(run: Run) -> None:
+    """The worker that a cancel stopped makes it final; everybody else leaves the run alone."""
+    run = Run.objects.get(pk=run.pk)
+    if run.cancel_requested and not run.is_terminal:
+        try:
+            with transaction.atomic():
+                runs.end_cancelled(run, actor="system")
+        except runs.MovedOn:
+            log.info("run %s was ended by somebody else", run.pk)
+
+
+def _free(run_id: int, scopes: list[slots.Scope]) -> None:
+    try:
+        slots.release(run_id, scopes)
+    except redis.RedisError as error:
+        log.warning("slots of run %s not released, they will run out: %s", run_id, error)

@@ -1,0 +1,90 @@
+"""Keeps the leases of this process alive, and tells an attempt when it must stop."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import redis
+from django.conf import settings
+from django.db import DatabaseError, connection
+
+from loops.store import attempts
+from workers import slots
+
+log = logging.getLogger(__name__)
+
+draining = threading.Event()
+"""Set when this worker shuts down: attempts stop at their next step and are handed back."""
+
+
+class Lease:
+    """One attempt's right to go on. `lost` is set once it must stop and write nothing more."""
+
+    def __init__(self, claim: attempts.Claim, scopes: list[slots.Scope]) -> None:
+        self.claim = claim
+        self.scopes = scopes
+        self.lost = threading.Event()
+        self.deadline = time.monotonic() + settings.LOOPWARDEN_ATTEMPT_SECONDS
+        self._renewed = time.monotonic()
+
+    def beat(self) -> None:
+        """Renew once. By the local monotonic clock an unreachable database ends the lease too."""
+        try:
+            if not attempts.renew(self.claim):
+                self.lost.set()
+                return
+            self._renewed = time.monotonic()
+            slots.renew(self.claim.run_id, self.scopes)
+        except DatabaseError as error:
+            log.warning("lease of run %s not renewed: %s", self.claim.run_id, error)
+            if time.monotonic() > self._renewed + settings.LOOPWARDEN_LEASE_SECONDS * 2 / 3:
+                self.lost.set()
+        except redis.RedisError as error:
+            log.warning("slots of run %s not renewed: %s", self.claim.run_id, error)
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the attempt's own deadline."""
+        return max(0.0, self.deadline - time.monotonic())
+
+
+class Heart:
+    """One thread for all leases of the process."""
+
+    def __init__(self) -> None:
+        self._leases: set[Lease] = set()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def keep(self, lease: Lease) -> Iterator[Lease]:
+        """Renew the lease every third of its length while the block runs."""
+        with self._lock:
+            self._leases.add(lease)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._beat, name="heart", daemon=True)
+                self._thread.start()
+        try:
+            yield lease
+        finally:
+            with self._lock:
+                self._leases.discard(lease)
+
+    def _beat(self) -> None:
+        while True:
+            time.sleep(settings.LOOPWARDEN_LEASE_SECONDS / 3)
+            with self._lock:
+                leases = list(self._leases)
+                if not leases:
+                    self._thread = None
+                    break
+            for lease in leases:
+                lease.beat()
+            connection.close()
+
+
+heart = Heart()

@@ -1,0 +1,168 @@
+"""Every effect of an attempt goes through here: reserved before, recorded and settled after.
+
+A repeated attempt replays what is recorded, so nothing is paid for or done twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+from django.db import connection
+
+from loops.core.errors import LimitReached, LoopwardenError
+from loops.core.limits import Amount, Limits
+from loops.models import Step, StepStatus
+from loops.store import ledger
+from workers import budgets
+from workers.crashpoints import reach
+from workers.lease import Lease, draining
+
+log = logging.getLogger(__name__)
+
+
+class Draining(LoopwardenError):
+    """This worker shuts down: the attempt goes back and another worker repeats it."""
+
+
+class CountersAway(LoopwardenError):
+    """Redis is away, so no call can be admitted. The attempt goes back and waits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Performed:
+    """What an effect came to. `usage` of None: sent, but what it used was never learned."""
+
+    result: dict[str, Any]
+    output: str = ""
+    tree: str = ""
+    usage: Amount | None = None
+
+
+@contextmanager
+def released_db() -> Iterator[None]:
+    """Hold no database connection while something slow goes on."""
+    if not connection.in_atomic_block:
+        connection.close()
+    yield
+
+
+class Recorder:
+    """Numbers the steps of one attempt and carries each out at most once."""
+
+    def __init__(self, lease: Lease, limits: Limits) -> None:
+        self.lease = lease
+        self._limits = limits
+        self._seq = 0
+        self._recorded = {
+            step.seq: step
+            for step in Step.objects.filter(
+                run_id=lease.claim.run_id,
+                attempt_no=lease.claim.no,
+                status=StepStatus.DONE,
+            )
+        }
+
+    def step(
+        self,
+        *,
+        kind: str,
+        role: str,
+        name: str,
+        digest: str,
+        worst: Amount,
+        act: Callable[[], Performed],
+        prompt: str = "",
+    ) -> Performed:
+        """Carry out the next step, or replay it when it was recorded with the same input.
+
+        1. Reserve its worst case, on the run's row and in the counters.
+        2. Mark it sent, then act, holding no connection and no lock.
+        3. Record the result and settle what it really used, also when it failed.
+
+        Raises `LimitReached` before acting, `LeaseLost`, `Draining` or `CountersAway`.
+        """
+        self._seq += 1
+        done = self._recorded.get(self._seq)
+        if done is not None and done.input_digest == digest:
+            return Performed(result=done.result or {}, output=done.output, tree=done.tree_after)
+        call = ledger.StepCall(
+            seq=self._seq, kind=kind, role=role, name=name, digest=digest, prompt=prompt
+        )
+        reservation = self._admit(call, worst)
+        reach("sent")
+        try:
+            with released_db():
+                performed = act()
+        except LoopwardenError as error:
+            failed = ledger.StepResult(status=StepStatus.FAILED, error=str(error))
+            self._settle(call.seq, reservation, failed, worst)
+            raise
+        reach("answered")
+        usage = performed.usage
+        recorded = ledger.StepResult(
+            status=StepStatus.DONE,
+            result=performed.result,
+            output=performed.output,
+            tree=performed.tree,
+            tokens=usage.tokens if usage else None,
+            cost_microusd=usage.cost_microusd if usage else None,
+        )
+        self._settle(call.seq, reservation, recorded, worst)
+        reach("recorded")
+        return performed
+
+    def _admit(self, call: ledger.StepCall, worst: Amount) -> int:
+        claim, forgotten = self.lease.claim, False
+        while True:
+            if draining.is_set():
+                raise Draining
+            if self.lease.lost.is_set():
+                raise ledger.LeaseLost
+            reservation = ledger.reserve(claim, call, worst)
+            reach("reserved")
+            try:
+                if budgets.admit(claim.run_id, reservation, worst, self._limits):
+                    if ledger.send(reservation):
+                        return reservation
+                    budgets.settle(claim.run_id, reservation, Amount())
+                elif forgotten:
+                    ledger.release(reservation)
+                    raise self._refused(worst)
+                else:
+                    # A late settle can leave the counters above the ledger: ask the ledger once.
+                    ledger.release(reservation)
+                    budgets.forget(claim.run_id)
+                    forgotten = True
+            except budgets.Voided:
+                continue
+            except redis.RedisError as error:
+                ledger.release(reservation)
+                raise CountersAway(f"Redis is away: {error}") from error
+
+    def _refused(self, worst: Amount) -> LimitReached:
+        return LimitReached("budget counters", used=0, reserved=0, asked=worst.tokens, cap=0)
+
+    def _settle(
+        self, seq: int, reservation: int, outcome: ledger.StepResult, worst: Amount
+    ) -> None:
+        claim = self.lease.claim
+        recorded = ledger.settle(claim, seq, reservation, outcome)
+        actual = Amount(
+            model_calls=worst.model_calls,
+            tool_calls=worst.tool_calls,
+            tokens=worst.tokens if outcome.tokens is None else outcome.tokens,
+            cost_microusd=(
+                worst.cost_microusd if outcome.cost_microusd is None else outcome.cost_microusd
+            ),
+        )
+        try:
+            budgets.settle(claim.run_id, reservation, actual)
+        except redis.RedisError as error:
+            log.warning("counters of run %s not settled: %s", claim.run_id, error)
+        if not recorded or self.lease.lost.is_set():
+            raise ledger.LeaseLost

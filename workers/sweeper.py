@@ -1,0 +1,159 @@
+"""Finds what got lost. Each pass may run anywhere, any number of times: all of it is guarded."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Exists, OuterRef
+from django.db.models.functions import Now
+
+from loops import gates
+from loops.core.lifecycle import SENTENCES, TERMINAL, RunStatus, StopReason
+from loops.models import (
+    Attempt,
+    Decision,
+    OnLimit,
+    Outbox,
+    Reservation,
+    ReservationState,
+    Run,
+    WorkerPresence,
+)
+from loops.store import attempts, ledger, runs
+
+log = logging.getLogger(__name__)
+
+MOST_CLAIMS = 3
+"""After so many lost workers on one attempt, the attempt itself is the suspect."""
+_UNCLAIMED = timedelta(seconds=30)
+_KEPT = timedelta(hours=1)
+
+
+def run_pass() -> int:
+    """One sweep. Returns how many runs it moved on."""
+    moved = sum(
+        _each(part(), change)
+        for part, change in (
+            (_past_deadline, _end_at_deadline),
+            (_cancelled, _end_cancelled),
+            (_without_worker, _recover),
+            (_unclaimed, attempts.withdraw_admission),
+        )
+    )
+    _close_reservations()
+    Outbox.objects.filter(sent_at__lt=Now() - _KEPT).delete()
+    WorkerPresence.objects.filter(seen_at__lt=Now() - _KEPT).delete()
+    return moved
+
+
+def _each(found: Iterable[Run], change: Callable[[Run], bool]) -> int:
+    moved = 0
+    for run in found:
+        try:
+            moved += change(run)
+        except runs.MovedOn:
+            continue  # somebody was faster, which is as good
+    return moved
+
+
+def _past_deadline() -> Iterable[Run]:
+    return Run.objects.filter(deadline_at__lte=Now()).exclude(status__in=TERMINAL)[:500]
+
+
+def _end_at_deadline(run: Run) -> bool:
+    with transaction.atomic():
+        runs.move(
+            run,
+            RunStatus.BUDGET_EXHAUSTED,
+            stop_reason=StopReason.DEADLINE,
+            reason=_deadline_reason(run),
+            actor="system",
+            kind="deadline",
+        )
+        gates.withdraw(run.pk)
+    return True
+
+
+def _deadline_reason(run: Run) -> str:
+    if run.started_at is not None or run.deadline_at is None:
+        return SENTENCES[StopReason.DEADLINE]
+    minutes = int((run.deadline_at - run.created_at).total_seconds() // 60)
+    return f"The deadline has passed: it waited in the queue for {minutes} min and never started."
+
+
+def _cancelled() -> Iterable[Run]:
+    return (
+        Run.objects.filter(cancel_requested=True)
+        .exclude(status__in=TERMINAL)
+        .exclude(status=RunStatus.RUNNING, lease_expires_at__gt=Now())[:500]
+    )
+
+
+def _end_cancelled(run: Run) -> bool:
+    with transaction.atomic():
+        runs.end_cancelled(run, actor="system")
+        gates.withdraw(run.pk)
+    return True
+
+
+def _without_worker() -> Iterable[Run]:
+    return Run.objects.select_related("task").filter(
+        status=RunStatus.RUNNING, lease_expires_at__lte=Now(), cancel_requested=False
+    )[:500]
+
+
+def _recover(run: Run) -> bool:
+    ledger.close_lost(run.pk, run.lease_token + 1)
+    attempt = Attempt.objects.get(run=run, no=run.attempt_no)
+    if attempt.claims < MOST_CLAIMS:
+        return attempts.take_back(run)
+    run.refresh_from_db()
+    sentence = f"Its worker died {attempt.claims} times during attempt {attempt.no}."
+    if run.task.on_limit == OnLimit.GATE:
+        gates.park_without_worker(
+            run,
+            gates.Proposal(
+                cause=StopReason.WORKER_LOST,
+                reason=sentence,
+                packet={"why": sentence, "cause": StopReason.WORKER_LOST, "attempt": attempt.no},
+                allowed=(Decision.CONTINUE, Decision.CLOSE),
+            ),
+            reason=sentence,
+        )
+        return True
+    with transaction.atomic():
+        runs.move(
+            run,
+            RunStatus.FAILED,
+            stop_reason=StopReason.WORKER_LOST,
+            reason=sentence,
+            actor="system",
+            kind="worker_lost",
+        )
+    return True
+
+
+def _unclaimed() -> Iterable[Run]:
+    unsent = Outbox.objects.filter(run=OuterRef("pk"), sent_at__isnull=True)
+    return Run.objects.filter(
+        ~Exists(unsent), status=RunStatus.QUEUED, admitted_at__lte=Now() - _UNCLAIMED
+    )[:500]
+
+
+def _close_reservations() -> None:
+    # A call of a run that has moved on still settles by itself when its worker lives.
+    old = Now() - timedelta(seconds=2 * settings.LOOPWARDEN_LEASE_SECONDS)
+    left = (
+        Reservation.objects.filter(
+            state__in=[ReservationState.RESERVED, ReservationState.IN_FLIGHT], created_at__lte=old
+        )
+        .exclude(run__status=RunStatus.RUNNING)
+        .values_list("run", flat=True)
+        .distinct()[:500]
+    )
+    for run_id in list(left):
+        ledger.close_lost(run_id, 0)
