@@ -65,6 +65,7 @@ class Supervisor:
     Entering takes the data folder's lock, checks the port, starts Valkey unless `redis_url` names
     a server, calls `prepare` (migrations), and starts the children. Whatever keeps it from that is
     a `CannotStart`. Enter it in the main thread. Children find the server in `REDIS_URL`.
+    While it is open, Ctrl-C, SIGTERM and a hang-up raise KeyboardInterrupt, the next one kills all.
     """
 
     def __init__(

@@ -1,13 +1,7 @@
-"""The embedded Valkey server: durable, private to its owner, and never an orphan.
-
-It listens on a unix socket only. The socket is `valkey.sock` in the data folder; a path too long
-for the kernel moves to a folder under /tmp whose name follows from the data folder, so that every
-process finds it without asking.
-"""
+"""The embedded Valkey server: durable, private to its owner, and never an orphan."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import signal
@@ -15,33 +9,17 @@ import stat
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-from urllib.parse import quote
 
 import redis
 
 from dashboard.local.errors import CannotStart
 from dashboard.local.logs import private_folder, rotate, tail
 from dashboard.local.processes import Process
+from dashboard.local.sockets import SHORT_ROOT, socket_path, socket_url
 from dashboard.local.waiting import until
 
-SOCKET_PATH_BYTES = 100
 READY_SECONDS = 30.0
 STOP_SECONDS = 10.0
-SHORT_ROOT = Path("/tmp")  # noqa: S108 - the folder in it is checked to be ours alone
-
-
-def socket_path(folder: Path) -> Path:
-    """Where the server of this data folder listens."""
-    path = folder.absolute() / "valkey.sock"
-    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES:
-        return path
-    name = hashlib.sha256(os.fsencode(folder.absolute())).hexdigest()[:16]
-    return SHORT_ROOT / f"loopwarden-{os.geteuid()}-{name}" / "valkey.sock"
-
-
-def socket_url(folder: Path) -> str:
-    """The address of this data folder's server, as redis-py and Channels spell it."""
-    return f"unix://{quote(str(socket_path(folder)))}?db=0"
 
 
 def find_binary() -> Path:

@@ -14,8 +14,9 @@ from dashboard.local.errors import CannotStart, ChildFailed
 from dashboard.local.keeper import RestartPolicy
 from dashboard.local.lock import LOCK_NAME
 from dashboard.local.ports import answers, free_port
+from dashboard.local.sockets import socket_path
 from dashboard.local.supervisor import Child, Supervisor
-from dashboard.local.valkey import ValkeyServer, socket_path
+from dashboard.local.valkey import ValkeyServer
 from dashboard.local.waiting import until
 from tests.dashboard.local.support import WAIT_SECONDS, alive, driver, gone, started
 

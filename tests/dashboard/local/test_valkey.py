@@ -14,8 +14,10 @@ import redis
 
 from dashboard.local import valkey
 from dashboard.local.errors import CannotStart
-from dashboard.local.valkey import ValkeyServer, find_binary, socket_path
-from tests.dashboard.local.support import alive, gone, read_pid
+from dashboard.local.sockets import socket_path
+from dashboard.local.valkey import ValkeyServer, find_binary
+from dashboard.local.waiting import until
+from tests.dashboard.local.support import WAIT_SECONDS, alive, gone, read_pid
 
 
 @contextmanager
@@ -53,8 +55,7 @@ def test_it_keeps_its_data_when_it_is_killed(tmp_path: Path) -> None:
         pid = server.pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        assert gone(pid)
-        assert not server.alive()
+        assert until(lambda: not server.alive(), seconds=WAIT_SECONDS)
         # The socket file of the dead server is in the way now.
         server.start()
         assert one.get("queued") == "work"
