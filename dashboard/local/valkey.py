@@ -13,6 +13,7 @@ from typing import Self
 import redis
 
 from dashboard.local.errors import CannotStart
+from dashboard.local.lock import try_lock
 from dashboard.local.logs import private_folder, rotate, tail
 from dashboard.local.processes import Process
 from dashboard.local.sockets import SHORT_ROOT, socket_path, socket_url
@@ -82,11 +83,23 @@ class ValkeyServer:
     def start(self) -> None:
         """Start it unless it answers. Raises `CannotStart` with the last log lines."""
         _private_parent(self._socket)
-        if self.answers():
-            return
-        self._socket.unlink(missing_ok=True)
         private_folder(self._folder / "valkey")
         private_folder(self.log.parent)
+        lock = os.open(self._folder / "valkey" / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            # One that is ending still writes its data and takes the socket file with it.
+            if not until(lambda: self.answers() or try_lock(lock), seconds=READY_SECONDS):
+                raise CannotStart(
+                    f"a Valkey server holds {self._folder / 'valkey'} and does not answer."
+                    f" Stop it, then start again. End of {self.log}:\n{tail(self.log)}"
+                )
+            if not self.answers():
+                self._launch(lock)
+        finally:
+            os.close(lock)
+
+    def _launch(self, lock: int) -> None:
+        self._socket.unlink(missing_ok=True)
         rotate(self.log)
         self._process = Process(
             [self._binary or find_binary(), *self._options()],
@@ -94,6 +107,8 @@ class ValkeyServer:
             # A locale that is not installed stops the server; SIGTERM lets it write its log out.
             env={"LC_ALL": "C", "PATH": os.environ.get("PATH", os.defpath)},
             death_signal=signal.SIGTERM,
+            # The server holds the lock of its folder as long as it lives.
+            pass_fds=[lock],
         )
         until(lambda: self.answers() or not self._lives(), seconds=READY_SECONDS)
         if not self.answers():

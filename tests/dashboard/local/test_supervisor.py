@@ -60,7 +60,7 @@ def test_it_starts_again_on_what_a_killed_one_left(tmp_path: Path) -> None:
         one.end(signal.SIGKILL)
     with started(tmp_path) as one:
         assert gone(*first)
-        assert all(map(alive, one.pids()))
+        assert until(lambda: all(map(alive, one.pids())), seconds=WAIT_SECONDS)
         assert one.end(signal.SIGTERM) == 0
 
 
