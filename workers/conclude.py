@@ -1,17 +1,16 @@
-"""From what an attempt came to, to what becomes of its run. Values only: nothing is written here."""
+"""From what an attempt came to, to what becomes of its run, as values: nothing is written here."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from loops.patterns.base import Pattern
-
 from loops.core.contract import Continue, Escalation, Evaluation, Finish, LoopResult, Outcome
 from loops.core.errors import LimitReached
 from loops.core.lifecycle import SENTENCES, RunStatus, StopReason
 from loops.gates import Proposal
 from loops.models import AttemptStatus, Decision, OnLimit, Run
+from loops.patterns.base import Pattern
 from loops.store.attempts import Conclusion
 
 _RETRY_SECONDS = 2
@@ -72,7 +71,7 @@ def limited(error: LimitReached, facts: Facts) -> Ending:
 
 
 def failed(error: Exception, facts: Facts) -> Ending:
-    """The attempt threw: it costs no iteration and is tried again until `errors` is used (S0-G4)."""
+    """The attempt threw: it costs no iteration and may be repeated, `errors` times (S0-G4)."""
     sentence = str(error) or type(error).__name__
     draft = replace(
         _unjudged(facts),
@@ -155,10 +154,17 @@ def _finish(facts: Facts, result: LoopResult[Any], draft: Conclusion) -> Ending:
 
 
 def _escalated(facts: Facts, escalation: Escalation, draft: Conclusion) -> Ending:
-    """A loop that got stuck at a limit of its own kind stops like at any limit."""
+    """A loop that got stuck stops like at a limit; where nobody is to be asked, it has failed."""
     cause = StopReason(escalation.cause)
+    reason = escalation.reason or SENTENCES[cause]
     if cause is StopReason.NO_CHANGE:
-        return _at_limit(facts, cause, escalation.reason or SENTENCES[cause], draft)
+        return _at_limit(facts, cause, reason, draft)
+    if cause is StopReason.COMMAND_NOT_FOUND and facts.run.task.on_limit == OnLimit.STOP:
+        return Ending(
+            conclusion=replace(
+                draft, status=RunStatus.FAILED, stop_reason=cause, reason=reason, event=reason
+            )
+        )
     return _gate(facts, escalation, draft)
 
 
@@ -196,14 +202,20 @@ def _gate(facts: Facts, escalation: Escalation, draft: Conclusion) -> Ending:
             cause=cause,
             reason=reason,
             packet=_packet(facts, escalation, reason, draft),
-            allowed=(
-                Decision.CONTINUE,
-                *((Decision.ACCEPT,) if acceptable else ()),
-                Decision.CLOSE,
-            ),
+            allowed=_allowed(facts, acceptable=acceptable),
             proposal=escalation.proposal or "",
             required_authority=escalation.required_authority,
         ),
+    )
+
+
+def _allowed(facts: Facts, *, acceptable: bool) -> tuple[Decision, ...]:
+    most = facts.pattern.max_iterations
+    again = most is None or facts.run.limit_iterations < most
+    return (
+        *((Decision.CONTINUE,) if again else ()),
+        *((Decision.ACCEPT,) if acceptable else ()),
+        Decision.CLOSE,
     )
 
 

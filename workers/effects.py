@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -59,7 +61,7 @@ class RunCommands:
         )
 
     def _perform(self, command: str) -> Performed:
-        result = self.run(command)
+        result = self._run(command, timeout=self._recorder.lease.seconds_left)
         return Performed(
             result={
                 "exit_code": result.exit_code,
@@ -73,15 +75,34 @@ class RunCommands:
             usage=Amount(tool_calls=1),
         )
 
-    def run(self, command: str | Sequence[str], *, stdin: bytes = b"") -> CommandResult:
-        """Run a command in the workspace, inside a step or outside of any."""
+    def run_for_agent(
+        self, argv: Sequence[str], *, cwd: Path | None, timeout: float, stdin: str
+    ) -> CommandResult:
+        """Run the command line of an agent, in the workspace or, to only answer, beside it."""
+        content = stdin.encode("utf-8", "replace")
+        if cwd is not None:
+            return self._run(argv, timeout=timeout, stdin=content)
+        with tempfile.TemporaryDirectory(prefix="loopwarden-agent-") as empty:
+            folder = Path(empty)
+            sandbox = self._sandbox.confine(folder, hidden=[settings.DATA_DIR])
+            return self._run(argv, timeout=timeout, stdin=content, folder=folder, sandbox=sandbox)
+
+    def _run(
+        self,
+        command: str | Sequence[str],
+        *,
+        timeout: float,
+        stdin: bytes = b"",
+        folder: Path | None = None,
+        sandbox: Sandbox | None = None,
+    ) -> CommandResult:
         return run_command(
             command,
-            cwd=self._box.folder,
-            timeout=max(self._recorder.lease.seconds_left, 0.1),
+            cwd=folder or self._box.folder,
+            timeout=max(timeout, 0.1),
             ceiling=settings.LOOPWARDEN_COMMAND_SECONDS,
             stdin=stdin,
-            sandbox=self._box.confine(self._sandbox),
+            sandbox=sandbox or self._box.confine(self._sandbox),
             cancelled=self._recorder.lease.lost,
         )
 
@@ -117,8 +138,7 @@ class RunAgents:
         self, kind: StepKind, role: str, *, messages: tuple[Message, ...], system: str = ""
     ) -> Reply:
         profile = self._profile(role)
-        prices = Prices.of(profile.input_usd_per_mtok, profile.output_usd_per_mtok)
-        provider = providers.create(profile.provider, profile.config, prices)
+        provider = providers.get(profile.provider).open(profile.config, _prices(profile))
         works = kind is StepKind.AGENT_WORK
         request = AgentRequest(
             role=role,
@@ -126,7 +146,7 @@ class RunAgents:
             messages=messages,
             cwd=self._box.folder if works else None,
             turn=self._turns[role],
-            run_command=self._commands.run,
+            run_command=self._commands.run_for_agent,
         )
         replies: list[Reply] = []
 
@@ -190,6 +210,15 @@ class RunAgents:
     def turns(self) -> dict[str, int]:
         """Calls so far, by role."""
         return dict(self._turns)
+
+
+def _prices(profile: AgentProfile) -> Prices | None:
+    if profile.input_usd_per_mtok is None or profile.output_usd_per_mtok is None:
+        return None
+    return Prices(
+        input_usd_per_mtok=profile.input_usd_per_mtok,
+        output_usd_per_mtok=profile.output_usd_per_mtok,
+    )
 
 
 def _replayed(performed: Performed) -> Reply:

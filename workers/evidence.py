@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from loops.patterns.base import Pattern
+from django.conf import settings
 
 from loops.core.contract import Continue, Finish, Outcome
+from loops.core.text import tail
 from loops.models import Run, Step, StepKind
+from loops.patterns.base import Pattern
 from loops.store import artifacts
 from workers.box import Box
 from workers.conclude import Evidence
-from workers.effects import RunCommands
+from workers.sandbox import Sandbox
 
 _TAIL_LINES = 40
+_TAIL_CHARACTERS = 8_000
 _PACKET_CHARACTERS = 60_000
 
 
@@ -22,7 +26,7 @@ def gather(
     pattern: Pattern[Any, Any],
     decision: Continue[Any] | Finish[Any] | None,
     box: Box,
-    commands: RunCommands,
+    sandbox: Sandbox,
 ) -> Evidence:
     """The evidence of an attempt.
 
@@ -37,11 +41,11 @@ def gather(
     result: dict[str, Any] = {}
     packet: dict[str, Any] = {"checks": _checks(run)}
     if isinstance(decision, Finish):
-        _own_result(pattern, decision.result.final_state, result, packet)
+        _own_result(run, pattern, decision.result.final_state, result, packet)
     refused = False
     if box.has_repository and box.changed:
         success = isinstance(decision, Finish) and decision.result.outcome is Outcome.SUCCESS
-        refused = _deliver(run, box, commands, result, packet, hook=success)
+        refused = _deliver(run, box, sandbox, result, packet, hook=success)
     return Evidence(
         tree=box.tree,
         pack=stored,
@@ -52,38 +56,60 @@ def gather(
 
 
 def _own_result(
-    pattern: Pattern[Any, Any], state: Any, result: dict[str, Any], packet: dict[str, Any]
+    run: Run,
+    pattern: Pattern[Any, Any],
+    state: Any,
+    result: dict[str, Any],
+    packet: dict[str, Any],
 ) -> None:
     file = pattern.result(state)
     if file is not None:
-        result |= {"file": file.name, "text": artifacts.put_text(file.content)}
+        content = file.content.encode("utf-8", "replace")
+        path = _hand_out(run, file.name, content)
+        result |= {"file": file.name, "text": artifacts.put_text(file.content), "path": path}
         packet |= {"code": file.content, "file": file.name}
-    stored = pattern.dump_state(state)
-    if stored.get("last_fix_unverified"):
+    if pattern.dump_state(state).get("last_fix_unverified"):
         result["last_fix_unverified"] = True
 
 
 def _deliver(
     run: Run,
     box: Box,
-    commands: RunCommands,
+    sandbox: Sandbox,
     result: dict[str, Any],
     packet: dict[str, Any],
     *,
     hook: bool,
 ) -> bool:
     """Add patch, summary and branch. Returns whether the project's commit hook refused it."""
-    patch = artifacts.put(box.patch(), "text/x-diff")
-    result |= {"patch": patch, "files": box.files()}
-    packet |= {"patch": patch, "summary": box.summary(_PACKET_CHARACTERS)}
-    verdict = box.run_hook(commands) if hook else None
+    verdict = box.run_hook(sandbox, settings.LOOPWARDEN_COMMAND_SECONDS) if hook else None
+    patch = box.patch()
+    path = _hand_out(run, f"{run.task.key}.patch", patch)
+    digest = artifacts.put(patch, "text/x-diff")
+    result |= {"patch": digest, "patch_path": path, "files": box.files()}
+    packet |= {"patch": digest, "summary": box.packet(_PACKET_CHARACTERS)}
     if verdict is not None:
-        packet["hook"] = {"passed": verdict.passed, "tail": tail(verdict.output)}
+        packet["hook"] = {
+            "passed": verdict.passed,
+            "tail": tail(verdict.output, lines=_TAIL_LINES, characters=_TAIL_CHARACTERS),
+        }
         if not verdict.passed:
             return True
-    delivery = box.deliver(f"{run.task.title}\n\n{run.task.key}")
-    result |= {"branch": delivery.branch, "commit": delivery.commit, "take": delivery.commands}
+    delivery = box.deliver()
+    result |= {
+        "branch": delivery.branch,
+        "commit": delivery.commit,
+        "take": box.commands_to_take(delivery, Path(path)),
+    }
     return False
+
+
+def _hand_out(run: Run, name: str, content: bytes) -> str:
+    """Write a result where its owner can fetch it, and return the path."""
+    folder: Path = settings.DATA_DIR / "results" / run.task.key
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(content)
+    return str(folder / name)
 
 
 def _checks(run: Run) -> list[dict[str, Any]]:
@@ -93,12 +119,9 @@ def _checks(run: Run) -> list[dict[str, Any]]:
             "name": step.role,
             "command": step.name,
             "exit_code": step.result.get("exit_code") if step.result else None,
-            "tail": tail(artifacts.get_text(step.output)),
+            "tail": tail(
+                artifacts.get_text(step.output), lines=_TAIL_LINES, characters=_TAIL_CHARACTERS
+            ),
         }
         for step in steps.order_by("seq")
     ]
-
-
-def tail(text: str) -> str:
-    """The last lines of an output."""
-    return "\n".join(text.splitlines()[-_TAIL_LINES:])

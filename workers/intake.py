@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
+
+from loops.core.errors import WorkspaceFault
 from loops.models import Project, Task
+from loops.store import artifacts
 from loops.store.submit import (
+    Problem,
     Refused,
     RequestKey,
     Submission,
@@ -14,6 +20,7 @@ from loops.store.submit import (
     problems_of,
     submit,
 )
+from workers.source import Source, capture_dirty, inspect_source
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -47,7 +54,6 @@ def accept(
     """Store the task, or raise `Refused` with every problem, or `KeyReused`."""
     if request_key is not None and (known := known_task(request_key)):
         return known
-    source, found = _look_at(request)
     submission = Submission(
         pattern=request.pattern,
         title=request.title,
@@ -57,11 +63,76 @@ def accept(
         agents=request.agents,
         on_limit=request.on_limit,
         priority=request.priority,
-        source=source.as_dict() if source else ({} if request.repo else None),
+        source={"path": request.repo} if request.repo else None,
     )
-    problems = [*problems_of(submission), *found]
-    if problems or (request.include_dirty and source is None):
+    problems = problems_of(submission)
+    source = None
+    try:
+        source = _look_at(request)
+    except WorkspaceFault as fault:
+        problems.append(Problem(field="source.repo", code="unusable", message=str(fault)))
+    if problems:
         raise Refused(problems)
-    if source is not None and request.include_dirty and source.dirty:
-        submission = _with_dirty(submission, source)
-    return submit(submission, project=project, user=user, request_key=request_key)
+    return submit(
+        replace(submission, source=source), project=project, user=user, request_key=request_key
+    )
+
+
+def load_source(stored: dict[str, Any]) -> Source:
+    """The repository as it was at submission, from the task's `source`."""
+    return Source(
+        path=Path(stored["path"]),
+        git_dir=Path(stored["git_dir"]),
+        common_dir=Path(stored["common_dir"]),
+        bare=stored["bare"],
+        object_format=stored["object_format"],
+        shallow=stored["shallow"],
+        commit=stored["commit"],
+        branch=stored["branch"],
+        dirty=False,
+        untracked=0,
+        dirty_submodules=(),
+        has_submodules=False,
+        pre_commit_hook=None,
+    )
+
+
+def _look_at(request: TaskRequest) -> dict[str, Any] | None:
+    if not request.repo:
+        return None
+    source = inspect_source(request.repo, roots=settings.LOOPWARDEN_REPO_ROOTS)
+    hook = source.pre_commit_hook
+    stored: dict[str, Any] = {
+        "path": str(source.path),
+        "git_dir": str(source.git_dir),
+        "common_dir": str(source.common_dir),
+        "bare": source.bare,
+        "object_format": source.object_format,
+        "shallow": source.shallow,
+        "commit": source.commit,
+        "branch": source.branch,
+        "hook": artifacts.put(hook, "text/plain") if hook else "",
+        "notes": _notes(source, include_dirty=request.include_dirty),
+    }
+    if request.include_dirty and source.dirty:
+        captured = capture_dirty(source)
+        if captured.pack:
+            stored["dirty_commit"] = captured.commit
+            stored["dirty_pack"] = artifacts.put(captured.pack, "application/x-git-pack")
+    return stored
+
+
+def _notes(source: Source, *, include_dirty: bool) -> list[str]:
+    """What a person may not expect of the private clone."""
+    notes = []
+    where = f"branch {source.branch}" if source.branch else "a detached HEAD"
+    if source.dirty and include_dirty:
+        notes.append(f"works on {source.commit[:12]} ({where}) with its uncommitted changes")
+    elif source.dirty:
+        notes.append(
+            f"the repository has uncommitted changes; the run works on {source.commit[:12]}"
+            f" ({where}) without them. --include-dirty takes them along"
+        )
+    if source.has_submodules:
+        notes.append("submodules stay empty in the private clone")
+    return notes

@@ -9,7 +9,6 @@ from typing import Any
 import redis
 from django.conf import settings
 from django.db import DatabaseError, transaction
-from loops.patterns.base import BuildInfo, Pattern
 
 from loops import gates
 from loops.core.contract import Continue, Finish, Progress, advance
@@ -17,6 +16,7 @@ from loops.core.effects import Effects
 from loops.core.errors import ContractError, LimitReached
 from loops.models import AgentProfile, Run
 from loops.patterns import get
+from loops.patterns.base import BuildInfo, Pattern
 from loops.store import attempts, ledger, runs
 from workers import conclude, dispatch, slots
 from workers.box import Box
@@ -95,15 +95,16 @@ def _act(run: Run, lease: Lease) -> conclude.Ending:
     with Box(run, lease.claim) as box:
         try:
             box.prepare()
-            recorder = Recorder(lease, run.limits)
-            commands = RunCommands(recorder, box, detect(settings.LOOPWARDEN_SANDBOX))
+            sandbox = detect(settings.LOOPWARDEN_SANDBOX)
+            recorder = Recorder(lease, run.limits, replayable=box.has)
+            commands = RunCommands(recorder, box, sandbox)
             agents = RunAgents(run, recorder, box, commands)
             effects = Effects(agents=agents, commands=commands, workspace=box)
             try:
                 decision = _advance(run, pattern, spec, effects)
             except LimitReached as raised:
                 error = raised
-            evidence = gather(run, pattern, decision, box, commands)
+            evidence = gather(run, pattern, decision, box, sandbox)
         except _NOT_THE_LOOPS:
             raise
         except Exception as raised:

@@ -54,8 +54,10 @@ def released_db() -> Iterator[None]:
 class Recorder:
     """Numbers the steps of one attempt and carries each out at most once."""
 
-    def __init__(self, lease: Lease, limits: Limits) -> None:
+    def __init__(self, lease: Lease, limits: Limits, *, replayable: Callable[[str], bool]) -> None:
+        """`replayable` says whether the snapshot that a step ended with is on this host."""
         self.lease = lease
+        self._replayable = replayable
         self._limits = limits
         self._seq = 0
         self._recorded = {
@@ -88,7 +90,7 @@ class Recorder:
         """
         self._seq += 1
         done = self._recorded.get(self._seq)
-        if done is not None and done.input_digest == digest:
+        if done and done.input_digest == digest and self._replayable(done.tree_after):
             return Performed(result=done.result or {}, output=done.output, tree=done.tree_after)
         call = ledger.StepCall(
             seq=self._seq, kind=kind, role=role, name=name, digest=digest, prompt=prompt

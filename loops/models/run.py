@@ -80,9 +80,10 @@ class Run(models.Model):
     feedback = models.TextField(null=True)
     result = models.JSONField(null=True)
     base_commit = models.CharField(max_length=64, blank=True)
-    tree = models.CharField(max_length=64, blank=True)
-    """Snapshot of the workspace after the last judged attempt."""
+    tree = models.TextField(blank=True)
+    """Snapshot of the workspace after the last judged attempt, in its stored form."""
     base_pack = models.CharField(max_length=64, blank=True)
+    """Artifact with the base commit and its history; empty when that is too large to travel."""
 
     created_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True)
@@ -219,8 +220,8 @@ class Attempt(models.Model):
     judgment = models.CharField(max_length=12, blank=True)
     feedback = models.TextField(blank=True)
     error = models.TextField(blank=True)
-    tree_before = models.CharField(max_length=64, blank=True)
-    tree_after = models.CharField(max_length=64, blank=True)
+    tree_before = models.TextField(blank=True)
+    tree_after = models.TextField(blank=True)
     pack = models.CharField(max_length=64, blank=True)
     """Artifact with the objects that this attempt's snapshots added."""
     used_tokens = models.PositiveBigIntegerField(default=0)
@@ -280,7 +281,7 @@ class Step(models.Model):
     """Artifact with the answer or the command's output."""
     prompt = models.CharField(max_length=64, blank=True)
     """Artifact with what the agent was asked."""
-    tree_after = models.CharField(max_length=64, blank=True)
+    tree_after = models.TextField(blank=True)
     error = models.TextField(blank=True)
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)

@@ -170,7 +170,13 @@ def _review(spec: Spec, agents: Agents, info: BuildInfo, state: State) -> Evalua
 
 
 def _ask_person(cause: StopReason, reason: str) -> Evaluation:
-    return Evaluation(judgment=Judgment.ESCALATE, feedback=reason, label="no verdict", cause=cause)
+    return Evaluation(
+        judgment=Judgment.ESCALATE,
+        feedback=reason,
+        label="no verdict",
+        cause=cause,
+        costs_round=False,
+    )
 
 
 def _changes_requested(reasons: tuple[str, ...], state: State, budget: int) -> Evaluation:

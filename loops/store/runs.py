@@ -12,6 +12,7 @@ from loops.core.errors import LoopwardenError
 from loops.core.lifecycle import SENTENCES, TERMINAL, RunStatus, StopReason, check_move
 from loops.models import Attempt, AttemptStatus, LimitGrant, Run
 from loops.store import events
+from loops.store.attempts import Claim
 
 
 class MovedOn(LoopwardenError):
@@ -91,3 +92,10 @@ def grant(run: Run, *, iterations: int, granted_by: Any) -> None:
     """Add a person's grant as a row of its own and to the run's caps (S1-9: never the loop's)."""
     LimitGrant.objects.create(run=run, iterations=iterations, granted_by=granted_by)
     Run.objects.filter(pk=run.pk).update(limit_iterations=F("limit_iterations") + iterations)
+
+
+def set_base(claim: Claim, commit: str, pack: str) -> None:
+    """Note which commit the run started from, and the artifact that holds it, if it travels."""
+    Run.objects.filter(pk=claim.run_id, lease_token=claim.token).update(
+        base_commit=commit, base_pack=pack
+    )

@@ -92,14 +92,11 @@ def problems_of(submission: Submission) -> list[Problem]:
     found += _spec_problems(pattern, submission.spec)
     found += _limit_problems(pattern, submission.limits)
     found += _agent_problems(pattern, submission)
+    if not any(problem.field.startswith("spec") for problem in found):
+        found += _needs_problems(pattern, submission)
     if submission.on_limit and submission.on_limit not in OnLimit.values:
-        found.append(Problem(field="on_limit", code="unknown", message="must be `gate` or `stop`"))
-    if pattern.uses_workspace == "required" and submission.source is None:
-        message = f"{pattern.name} works on a repository: name its path"
-        found.append(Problem(field="source.repo", code="missing", message=message))
-    if pattern.uses_workspace == "none" and submission.source is not None:
-        message = f"{pattern.name} does not use a repository: leave it out"
-        found.append(Problem(field="source.repo", code="not_used", message=message))
+        message = "must be `gate` or `stop`"
+        found.append(Problem(field="on_limit", code="unknown", message=message))
     return found
 
 
@@ -115,7 +112,7 @@ def submit(
     With a request key, the same request gives the same task however often it is sent. Raises
     `Refused` with every problem, or `KeyReused`.
     """
-    if request_key is not None and (known := _known(request_key)):
+    if request_key is not None and (known := known_task(request_key)):
         return known
     problems = problems_of(submission)
     if problems:
@@ -127,7 +124,7 @@ def submit(
                 IdempotencyKey.objects.create(task=task, **asdict(request_key))
     except IntegrityError:
         # Ten equal requests at once: one of them stored its key, the others answer with its task.
-        if request_key is not None and (known := _known(request_key)):
+        if request_key is not None and (known := known_task(request_key)):
             return known
         raise
     return task
@@ -170,7 +167,8 @@ def _store(submission: Submission, project: Project, user: User | None) -> Task:
     return task
 
 
-def _known(request_key: RequestKey) -> Task | None:
+def known_task(request_key: RequestKey) -> Task | None:
+    """The task that this request made before, if any. Raises `KeyReused` for another request."""
     found = (
         IdempotencyKey.objects.select_related("task")
         .filter(owner=request_key.owner, key=request_key.key)
@@ -193,7 +191,7 @@ def _title_problems(submission: Submission) -> list[Problem]:
     return []
 
 
-def _spec_problems(pattern: Pattern, spec: dict[str, Any]) -> list[Problem]:
+def _spec_problems(pattern: Pattern[Any, Any], spec: dict[str, Any]) -> list[Problem]:
     known = list(pattern.spec.model_fields)
     try:
         pattern.spec(**spec)
@@ -214,7 +212,7 @@ def _spec_problem(item: Any, known: list[str]) -> Problem:
     )
 
 
-def _limit_problems(pattern: Pattern, limits: dict[str, Any]) -> list[Problem]:
+def _limit_problems(pattern: Pattern[Any, Any], limits: dict[str, Any]) -> list[Problem]:
     found = [
         Problem(
             field=f"limits.{name}",
@@ -229,6 +227,11 @@ def _limit_problems(pattern: Pattern, limits: dict[str, Any]) -> list[Problem]:
         message = f"is missing: say how many iterations are allowed, for example {usual}"
         found.append(Problem(field="limits.iterations", code="missing", message=message))
         return found
+    most = pattern.max_iterations
+    if most is not None and limits["iterations"] != most and isinstance(limits["iterations"], int):
+        message = f"must be {most} for {pattern.name}"
+        found.append(Problem(field="limits.iterations", code="out_of_range", message=message))
+        return found
     for name, value in limits.items():
         try:
             Limits(**{"iterations": 1, name: value})
@@ -240,7 +243,7 @@ def _limit_problems(pattern: Pattern, limits: dict[str, Any]) -> list[Problem]:
     return found
 
 
-def _agent_problems(pattern: Pattern, submission: Submission) -> list[Problem]:
+def _agent_problems(pattern: Pattern[Any, Any], submission: Submission) -> list[Problem]:
     profiles = {p.name: p for p in AgentProfile.objects.filter(name__in=submission.agents.values())}
     found: list[Problem] = []
     for role, name in submission.agents.items():
@@ -253,10 +256,22 @@ def _agent_problems(pattern: Pattern, submission: Submission) -> list[Problem]:
         elif submission.limits.get("cost_microusd") is not None and not profiles[name].priced:
             message = f"{name} has no price, so a cost limit could not hold: set one, 0 is allowed"
             found.append(Problem(field=f"agents.{role}", code="price_unknown", message=message))
-    for role, required in pattern.roles.items():
-        if required and role not in submission.agents:
-            message = "is missing: name an agent profile"
-            found.append(Problem(field=f"agents.{role}", code="missing", message=message))
+    return found
+
+
+def _needs_problems(pattern: Pattern[Any, Any], submission: Submission) -> list[Problem]:
+    """What this very spec cannot do without. Asked only of a spec that is right in itself."""
+    needs = pattern.needs(pattern.spec(**submission.spec))
+    found = [
+        Problem(field=f"agents.{role}", code="missing", message="is missing: name an agent profile")
+        for role in sorted(needs.roles - set(submission.agents))
+    ]
+    if needs.workspace and submission.source is None:
+        message = f"{pattern.name} works on a repository: name its path"
+        found.append(Problem(field="source.repo", code="missing", message=message))
+    if submission.source is not None and pattern.uses_workspace == "none":
+        message = f"{pattern.name} does not use a repository: leave it out"
+        found.append(Problem(field="source.repo", code="not_used", message=message))
     return found
 
 

@@ -1,0 +1,66 @@
+"""The state of a folder's own git dir, read and put back as plain files; git never runs there."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from workers.git import Git
+
+State = tuple[tuple[str, str], ...]
+"""(file name inside .git, blob id); a file that is not there is left out."""
+
+_MOST = 64_000_000
+
+
+def read_state(git: Git, folder: Path) -> State:
+    """HEAD, the index and the branch that HEAD names, stored as blobs."""
+    names = ["HEAD", "index"]
+    head = _read(folder, "HEAD") or b""
+    target = os.fsdecode(head.removeprefix(b"ref: ").strip()) if head.startswith(b"ref: ") else ""
+    if target.startswith("refs/") and ".." not in target:
+        names.append(target)
+    found = []
+    for name in names:
+        content = _read(folder, name)
+        if content is not None:
+            found.append((name, git.line("hash-object", "-w", "--stdin", stdin=content)))
+    return tuple(found)
+
+
+def put_back(git: Git, folder: Path, before: State, after: State) -> None:
+    """Undo each file that still is as it was in `after`; what others changed since then stays."""
+    old, new, now = dict(before), dict(after), dict(read_state(git, folder))
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) == new.get(name) or now.get(name) != new.get(name):
+            continue
+        file = folder / ".git" / name
+        if not _inside(folder, name):
+            continue
+        if name not in old:
+            file.unlink(missing_ok=True)
+            continue
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh = file.with_name(f"{file.name}.loopwarden")
+        fresh.write_bytes(git.run("cat-file", "blob", old[name]))
+        fresh.replace(file)
+
+
+def _inside(folder: Path, name: str) -> bool:
+    """No link on the way: an agent could aim one at any file of this user."""
+    return (folder / ".git" / name).parent.resolve() == (folder.resolve() / ".git" / name).parent
+
+
+def _read(folder: Path, name: str) -> bytes | None:
+    if not _inside(folder, name):
+        return None
+    try:
+        handle = os.open(folder / ".git" / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with os.fdopen(handle, "rb") as file:
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size > _MOST:
+            return None
+        return file.read()
