@@ -10,7 +10,7 @@ import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 
 from dashboard import environment as env
-from dashboard.local.valkey import socket_url
+from dashboard.local.sockets import socket_url
 
 env.refuse_unknown()
 
