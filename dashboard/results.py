@@ -11,6 +11,8 @@ def how_to_take(run: Run) -> list[str]:
     result = run.result or {}
     word = "Result" if run.status == RunStatus.SUCCEEDED else "So far, not accepted"
     lines = []
+    if run.status == RunStatus.SUCCEEDED and not result:
+        lines.append("Nothing had to be changed.")
     if result.get("path"):
         lines.append(f"{word}: {result['path']}")
     if result.get("branch"):

@@ -129,7 +129,7 @@ LOGGING: dict[str, Any] = {
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["console"], "level": "INFO"},
+    "root": {"handlers": ["console"], "level": "WARNING"},
     # Without this Django keeps the traceback of a broken page to itself.
     "loggers": {"django": {"handlers": ["console"], "level": "WARNING", "propagate": False}},
 }

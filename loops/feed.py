@@ -78,4 +78,4 @@ def _publish(hint: str, *, nudge: bool) -> None:
             client().publish(NUDGE, "1")
     except redis.RedisError as error:
         _silent_until = time.monotonic() + _QUIET_SECONDS
-        log.warning("live hint not sent, pages will poll: %s", error)
+        log.info("live hint not sent, pages will poll: %s", error)

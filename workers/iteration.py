@@ -109,7 +109,7 @@ def _act(run: Run, lease: Lease) -> conclude.Ending:
         except _NOT_THE_LOOPS:
             raise
         except Exception as raised:
-            log.info("attempt %s of run %s: %s", run.attempt_no, run.pk, raised, exc_info=True)
+            log.warning("attempt %s of run %s: %s", run.attempt_no, run.pk, raised, exc_info=True)
             error = raised
     if lease.lost.is_set():
         raise ledger.LeaseLost

@@ -45,6 +45,8 @@ def standard_supervisor(*, ready: Callable[[], bool], port: int | None = None) -
             "DJANGO_SETTINGS_MODULE": "dashboard.settings",
             "LOOPWARDEN_DATA": str(settings.DATA_DIR),
             "LOOPWARDEN_PORT": str(chosen),
+            # The commands work from any folder; their children must find the code from there too.
+            "PYTHONPATH": str(settings.BASE_DIR),
             "PYTHONUNBUFFERED": "1",
         },
         prepare=prepare_database,

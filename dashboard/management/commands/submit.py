@@ -10,6 +10,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError
 
 from dashboard.local.database import prepare_database
 from dashboard.local.errors import CannotStart, ChildFailed
@@ -58,12 +59,18 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **options: Any) -> None:
         """Submit, and wait if asked to."""
-        request = self._request(options)
         try:
-            if not Supervisor.running(settings.DATA_DIR):
-                prepare_database()
+            self._submit(options)
         except CannotStart as error:
             raise CommandError(str(error)) from error
+        except OperationalError as error:
+            message = f"the database cannot be written: {error}. Nothing was stored."
+            raise CommandError(message) from error
+
+    def _submit(self, options: dict[str, Any]) -> None:
+        request = self._request(options)
+        if not Supervisor.running(settings.DATA_DIR):
+            prepare_database()
         project, _ = Project.objects.get_or_create(
             slug=options["project"], defaults={"name": options["project"].capitalize()}
         )
@@ -79,10 +86,7 @@ class Command(BaseCommand):
         for note in (task.source or {}).get("notes", []):
             self.stdout.write(f"Note: {note}")
         if options["wait"]:
-            try:
-                sys.exit(self._wait(run))
-            except CannotStart as error:
-                raise CommandError(str(error)) from error
+            sys.exit(self._wait(run))
         self.stdout.write("It starts as soon as a worker is there: `make up` starts one.")
 
     def _wait(self, run: Run) -> int:
