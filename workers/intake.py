@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 
 from loops.core.errors import WorkspaceFault
-from loops.models import Project, Task
+from loops.models import AgentProfile, Project, Task
 from loops.store import artifacts
 from loops.store.submit import (
     Problem,
@@ -21,6 +21,7 @@ from loops.store.submit import (
     problems_of,
     submit,
 )
+from workers.profiles import provider_of
 from workers.source import Source, capture_dirty, inspect_source
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def accept(
         priority=request.priority,
         source={"path": request.repo} if request.repo else None,
     )
-    problems = problems_of(submission)
+    problems = problems_of(submission) + _price_problems(submission)
     source = None
     try:
         source = _look_at(request, settings.LOOPWARDEN_REPO_ROOTS if roots is None else roots)
@@ -81,6 +82,22 @@ def accept(
     return submit(
         replace(submission, source=source), project=project, user=user, request_key=request_key
     )
+
+
+def _price_problems(submission: Submission) -> list[Problem]:
+    """A cost limit holds only if the most that a call can cost is known before it."""
+    if submission.limits.get("cost_microusd") is None:
+        return []
+    profiles = AgentProfile.objects.in_bulk(submission.agents.values(), field_name="name")
+    return [
+        Problem(
+            field=f"agents.{role}",
+            code="price_unknown",
+            message=f"{name} has no price, so a cost limit cannot hold: set one, 0 is a price",
+        )
+        for role, name in submission.agents.items()
+        if name in profiles and not provider_of(profiles[name]).priced
+    ]
 
 
 def load_source(stored: dict[str, Any]) -> Source:

@@ -253,9 +253,6 @@ def _agent_problems(pattern: Pattern[Any, Any], submission: Submission) -> list[
         elif name not in profiles:
             message = f"there is no agent profile {name!r}"
             found.append(Problem(field=f"agents.{role}", code="unknown", message=message))
-        elif submission.limits.get("cost_microusd") is not None and not profiles[name].priced:
-            message = f"{name} has no price, so a cost limit could not hold: set one, 0 is allowed"
-            found.append(Problem(field=f"agents.{role}", code="price_unknown", message=message))
     return found
 
 

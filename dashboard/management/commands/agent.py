@@ -54,7 +54,7 @@ class Command(BaseCommand):
         for profile in AgentProfile.objects.order_by("name"):
             price = (
                 f"${profile.input_usd_per_mtok:f} in, ${profile.output_usd_per_mtok:f} out"
-                if profile.priced
+                if profile.input_usd_per_mtok is not None
                 else "no price"
             )
             self.stdout.write(f"{profile.name}  {profile.provider}  {price}")
