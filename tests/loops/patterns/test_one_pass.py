@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loops.core.contract import LoopResult, Outcome, run_loop
+from loops.core.contract import LoopResult, Outcome, Progress, advance, run_loop
 from loops.core.errors import ContractError, EmptyAnswer, Truncated
 from loops.core.limits import Limits
 from loops.patterns.base import TaskRefused
@@ -34,6 +34,13 @@ def test_an_answer_is_a_success_and_the_result() -> None:
     kept = PATTERN.result(result.final_state)
     assert kept is not None
     assert (kept.name, kept.content) == ("answer.md", "42")
+
+
+def test_guidance_of_a_person_reaches_the_agent() -> None:
+    made = world({"worker": ["42"]})
+    contract = PATTERN.build(Spec(prompt="six times seven?"), State(), made.effects, ONCE)
+    advance(contract, Progress(state=State(), feedback="In words."))
+    assert made.agents.calls[0].text == "six times seven?\n\nIn words."
 
 
 def test_a_command_and_its_checks() -> None:
