@@ -12,6 +12,7 @@ from pathlib import Path
 
 from loops.core.errors import WorkspaceFault
 from workers.control import ControlRepo
+from workers.git import split_z
 from workers.gitstate import State, put_back, read_state
 from workers.staging import scan, stage
 from workers.trees import Change, changes, with_old_side
@@ -124,12 +125,22 @@ class Snapshotter:
                 kept.append(change)
         first = with_old_side(self.git, now, dict.fromkeys(kept))
         self._switch(now, first)
-        new = b"".join(c.path + b"\0" for c in plan if c.added and c not in kept)
-        done = self.git.attempt("check-ignore", "--no-index", "-z", "--stdin", stdin=new)
-        if done.out:
-            self.git.run("update-index", "--force-remove", "-z", "--stdin", stdin=done.out)
+        hidden = self._ignored([c.path for c in plan if c.added and c not in kept])
+        if hidden:
+            stdin = b"".join(path + b"\0" for path in hidden)
+            self.git.run("update-index", "--force-remove", "-z", "--stdin", stdin=stdin)
             first = self.git.line("write-tree")
         self._switch(first, target)
+
+    def _ignored(self, paths: Sequence[bytes]) -> list[bytes]:
+        """Those that the rules in the folder hide now."""
+        # "./" keeps a name such as ":(x)" from being read as a pattern
+        stdin = b"".join(b"./" + path + b"\0" for path in paths)
+        args = ("check-ignore", "--no-index", "-z", "--stdin")
+        done = self.git.attempt(*args, stdin=stdin)
+        if done.code not in (0, 1):
+            self.git.fail(args, done)
+        return [path.removeprefix(b"./") for path in split_z(done.out)]
 
     def _switch(self, old: str, new: str) -> None:
         """Two trees, one move: only what differs is touched, emptied folders go."""

@@ -393,12 +393,12 @@ def test_a_binary_file_does_not_break_the_patch(
 
 
 def test_the_packet_says_what_it_leaves_out(folder: Path, snapshotter: Snapshotter) -> None:
-    agent = "for i in $(seq 900); do seq 200 > f$i; done; printf 'a\\033[2J' > esc"
+    agent = "for i in $(seq 1500); do seq 200 > f$i; done; printf 'a\\033[2J' > esc"
     before, after = _change(folder, snapshotter, COMMITTED, agent)
     packet = review_packet(snapshotter.git, before, after)
 
     assert len(packet) <= 60_000
-    assert "901 file(s) changed" in packet
+    assert "1501 file(s) changed" in packet
     assert "more files ...]" in packet
     assert "left out ...]" in packet
     assert "\x1b" not in packet
