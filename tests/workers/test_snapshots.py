@@ -32,7 +32,7 @@ CASES = [
         "printf 'local/\\n' >> .gitignore; mkdir local; printf 'k=v\\n' > local/keys.txt",
         "printf 'x=2\\n' > app.py",
         "",
-        '[ "$(cat app.py)" = x=1 ] && grep -qx \'local/\' .gitignore '
+        "[ \"$(cat app.py)\" = x=1 ] && grep -qx 'local/' .gitignore "
         '&& [ "$(cat local/keys.txt)" = k=v ]',
     ),
     (
@@ -182,12 +182,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("setup", "agent", "meanwhile", "check"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
-)
+@pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
 def test_it_takes_back_exactly_what_the_agent_did(
-    folder: Path, snapshotter: Snapshotter, setup: str, agent: str, meanwhile: str, check: str
+    folder: Path, snapshotter: Snapshotter, case: tuple[str, str, str, str, str]
 ) -> None:
+    _, setup, agent, meanwhile, check = case
     sh(START + setup, folder)
     before = snapshotter.snapshot()
     objects = len(list((folder / ".git/objects").rglob("*")))

@@ -173,7 +173,10 @@ def test_it_takes_the_projects_own_hook_along(repo: Path) -> None:
 
 def _with_submodule(repo: Path) -> Path:
     sh("git clone -q . ../inner", repo)
-    sh("git -c protocol.file.allow=always submodule add -q ../inner mod && git commit -qm mod", repo)
+    sh(
+        "git -c protocol.file.allow=always submodule add -q ../inner mod && git commit -qm mod",
+        repo,
+    )
     return repo / "mod"
 
 
