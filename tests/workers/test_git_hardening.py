@@ -20,7 +20,8 @@ TRAPS = [
     ("fsmonitor", "git config core.fsmonitor '{evil}'", "git status"),
     (
         "hook",
-        "mkdir -p .git/hooks; cp {evil} .git/hooks/post-index-change; cp {evil} .git/hooks/pre-commit; echo 2 > app.py",
+        "mkdir -p .git/hooks; cp {evil} .git/hooks/post-index-change; "
+        "cp {evil} .git/hooks/pre-commit; echo 2 > app.py",
         "git commit -qam x",
     ),
     (
