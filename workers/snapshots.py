@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from loops.core.errors import WorkspaceFault
@@ -30,6 +30,8 @@ class Snapshot:
     """Folders with a git dir of their own, each with the tree of that git dir's files."""
     state: State = field(default=(), compare=False)
     """HEAD, index and branch of the folder's own git dir."""
+    place: str = field(default="", compare=False)
+    """Name of the folder. Elsewhere `state` does not hold: its commits exist in this one only."""
 
     @property
     def objects(self) -> tuple[str, ...]:
@@ -39,14 +41,14 @@ class Snapshot:
 
     def dump(self) -> str:
         """As one line of JSON, for a database row."""
-        return json.dumps({"tree": self.tree, "nested": self.nested, "state": self.state})
+        return json.dumps(asdict(self))
 
     @classmethod
     def load(cls, text: str) -> Snapshot:
         """What `dump` wrote."""
         raw = json.loads(text)
         pairs = [tuple((str(name), str(oid)) for name, oid in raw[k]) for k in ("nested", "state")]
-        return cls(tree=str(raw["tree"]), nested=pairs[0], state=pairs[1])
+        return cls(tree=raw["tree"], nested=pairs[0], state=pairs[1], place=raw["place"])
 
 
 class Snapshotter:
@@ -69,6 +71,7 @@ class Snapshotter:
             tree=self.git.line("write-tree"),
             nested=tuple((path, self._vault(path)) for path in nested),
             state=read_state(self.git, self.folder),
+            place=self.folder.name,
         )
 
     def restore(self, target: Snapshot) -> None:
@@ -91,7 +94,8 @@ class Snapshotter:
         else:
             self._switch(now.tree, target)
         self._put_in_git_dirs(before, after)
-        put_back(self.git, self.folder, before.state, after.state)
+        if before.place == after.place == self.folder.name:
+            put_back(self.git, self.folder, before.state, after.state)
         self._verify(target, rules=rules)
 
     def _plan(self, before: Snapshot, after: Snapshot, now: Snapshot) -> list[Change]:

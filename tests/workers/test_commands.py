@@ -300,7 +300,7 @@ def test_the_death_of_the_worker_leaves_no_survivor(
     run: Run, request: pytest.FixtureRequest, tmp_path: Path, how: signal.Signals
 ) -> None:
     mark, kind = token(), "bubblewrap" if "bubblewrap" in request.node.name else "none"
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])}
     argv = [sys.executable, "-c", WORKER, kind, mark]
     with subprocess.Popen(argv, cwd=tmp_path, env=env) as worker:
         end = time.monotonic() + 20

@@ -60,7 +60,10 @@ def test_the_next_workspace_holds_the_work_and_shows_it(
 def test_a_run_goes_on_on_another_host(
     control: ControlRepo, workspace: Path, tmp_path: Path
 ) -> None:
-    sh("echo 2 > app.py; git init -q n; cd n; echo 1 > f; git add .", workspace)
+    sh(
+        "echo 2 > app.py; git commit -qam mine; git init -q n; cd n; echo 1 > f; git add .",
+        workspace,
+    )
     snapshot = Snapshotter(control, workspace).snapshot()
     other = ControlRepo(tmp_path / "host2" / "control.git")
     other.create_from_pack(control.base_pack(), control.base)
@@ -75,6 +78,7 @@ def test_a_run_goes_on_on_another_host(
 
     assert snapshots.snapshot() == snapshot
     assert sh("git status --porcelain", there / "n").stdout == "A  f\n"
+    assert sh("git status --porcelain", there).stdout == " M app.py\n?? n/\n"
 
 
 def test_the_result_is_one_commit_on_the_base_and_a_patch(
@@ -134,6 +138,11 @@ def test_a_hook_needs_the_workspaces_git_dir(workspace: Path) -> None:
     sh("rm -rf .git", workspace)
     with pytest.raises(WorkspaceFault, match="lost its"):
         run_pre_commit_hook(b"#!/bin/sh\n", workspace, sandbox=detect("none"), timeout=5)
+
+
+def test_a_workspace_is_never_made_twice(control: ControlRepo, workspace: Path) -> None:
+    with pytest.raises(WorkspaceFault, match="no workspace can be made"):
+        control.checkout(control.base, workspace)
 
 
 def test_a_workspace_is_forgotten_whole(control: ControlRepo, workspace: Path) -> None:
