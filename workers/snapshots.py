@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 
 from loops.core.errors import WorkspaceFault
@@ -84,6 +84,8 @@ class Snapshotter:
         Raises `WorkspaceFault` when somebody else changed the same path, and when the files are
         not exactly right afterwards.
         """
+        if astuple(before) == astuple(after):
+            return
         now = self.snapshot()
         plan = self._plan(before, after, now)
         target = with_old_side(self.git, now.tree, plan)

@@ -164,6 +164,7 @@ def test_files_and_memory_are_limited(box: Sandbox, workspace: Path) -> None:
     memory = go(limited, f"{sys.executable} -c 'x = bytearray(500_000_000)'")
     size = go(box, f"{sys.executable} -c \"open('f', 'wb').truncate(3_000_000_000)\"")
 
+    assert int(go(box, "ulimit -u").output) <= 4096
     assert "MemoryError" in memory.output
     assert not memory.passed
     assert not size.passed

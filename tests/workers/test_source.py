@@ -11,8 +11,9 @@ from loops.core.errors import WorkspaceFault
 from tests.workers.conftest import START, fingerprint, sh
 from workers.control import ControlRepo
 from workers.delivery import deliver
+from workers.locate import SourceFault, SourceTooLarge
 from workers.snapshots import Snapshotter
-from workers.source import Source, SourceFault, SourceTooLarge, capture_dirty, inspect_source
+from workers.source import Source, capture_dirty, inspect_source
 
 BASE = START + "printf 'x=1\\n' > app.py; mkdir sub; echo s > sub/s; git add .; git commit -qm base"
 
