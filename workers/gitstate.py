@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -35,16 +36,20 @@ def put_back(git: Git, folder: Path, before: State, after: State) -> None:
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) == new.get(name) or now.get(name) != new.get(name):
             continue
-        file = folder / ".git" / name
-        if not _inside(folder, name):
-            continue
-        if name not in old:
-            file.unlink(missing_ok=True)
-            continue
-        file.parent.mkdir(parents=True, exist_ok=True)
-        fresh = file.with_name(f"{file.name}.loopwarden")
-        fresh.write_bytes(git.run("cat-file", "blob", old[name]))
-        fresh.replace(file)
+        if _inside(folder, name):
+            # a git dir that the agent has broken stays broken: only its own git needs it
+            with contextlib.suppress(OSError):
+                _write(folder / ".git" / name, git, old.get(name))
+
+
+def _write(file: Path, git: Git, blob: str | None) -> None:
+    if blob is None:
+        file.unlink(missing_ok=True)
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fresh = file.with_name(f"{file.name}.loopwarden")
+    fresh.write_bytes(git.run("cat-file", "blob", blob))
+    fresh.replace(file)
 
 
 def _inside(folder: Path, name: str) -> bool:

@@ -7,11 +7,12 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 
 from loops.core.errors import WorkspaceFault
 from workers.control import ControlRepo
+from workers.git import split_z
 from workers.gitstate import State, put_back, read_state
 from workers.staging import scan, stage
 from workers.trees import Change, changes, with_old_side
@@ -29,6 +30,8 @@ class Snapshot:
     """Folders with a git dir of their own, each with the tree of that git dir's files."""
     state: State = field(default=(), compare=False)
     """HEAD, index and branch of the folder's own git dir."""
+    place: str = field(default="", compare=False)
+    """Name of the folder. Elsewhere `state` does not hold: its commits exist in this one only."""
 
     @property
     def objects(self) -> tuple[str, ...]:
@@ -38,14 +41,14 @@ class Snapshot:
 
     def dump(self) -> str:
         """As one line of JSON, for a database row."""
-        return json.dumps({"tree": self.tree, "nested": self.nested, "state": self.state})
+        return json.dumps(asdict(self))
 
     @classmethod
     def load(cls, text: str) -> Snapshot:
         """What `dump` wrote."""
         raw = json.loads(text)
         pairs = [tuple((str(name), str(oid)) for name, oid in raw[k]) for k in ("nested", "state")]
-        return cls(tree=str(raw["tree"]), nested=pairs[0], state=pairs[1])
+        return cls(tree=raw["tree"], nested=pairs[0], state=pairs[1], place=raw["place"])
 
 
 class Snapshotter:
@@ -68,6 +71,7 @@ class Snapshotter:
             tree=self.git.line("write-tree"),
             nested=tuple((path, self._vault(path)) for path in nested),
             state=read_state(self.git, self.folder),
+            place=self.folder.name,
         )
 
     def restore(self, target: Snapshot) -> None:
@@ -80,6 +84,8 @@ class Snapshotter:
         Raises `WorkspaceFault` when somebody else changed the same path, and when the files are
         not exactly right afterwards.
         """
+        if astuple(before) == astuple(after):
+            return
         now = self.snapshot()
         plan = self._plan(before, after, now)
         target = with_old_side(self.git, now.tree, plan)
@@ -90,7 +96,8 @@ class Snapshotter:
         else:
             self._switch(now.tree, target)
         self._put_in_git_dirs(before, after)
-        put_back(self.git, self.folder, before.state, after.state)
+        if before.place == after.place == self.folder.name:
+            put_back(self.git, self.folder, before.state, after.state)
         self._verify(target, rules=rules)
 
     def _plan(self, before: Snapshot, after: Snapshot, now: Snapshot) -> list[Change]:
@@ -124,12 +131,22 @@ class Snapshotter:
                 kept.append(change)
         first = with_old_side(self.git, now, dict.fromkeys(kept))
         self._switch(now, first)
-        new = b"".join(c.path + b"\0" for c in plan if c.added and c not in kept)
-        done = self.git.attempt("check-ignore", "--no-index", "-z", "--stdin", stdin=new)
-        if done.out:
-            self.git.run("update-index", "--force-remove", "-z", "--stdin", stdin=done.out)
+        hidden = self._ignored([c.path for c in plan if c.added and c not in kept])
+        if hidden:
+            stdin = b"".join(path + b"\0" for path in hidden)
+            self.git.run("update-index", "--force-remove", "-z", "--stdin", stdin=stdin)
             first = self.git.line("write-tree")
         self._switch(first, target)
+
+    def _ignored(self, paths: Sequence[bytes]) -> list[bytes]:
+        """Those that the rules in the folder hide now."""
+        # "./" keeps a name such as ":(x)" from being read as a pattern
+        stdin = b"".join(b"./" + path + b"\0" for path in paths)
+        args = ("check-ignore", "--no-index", "-z", "--stdin")
+        done = self.git.attempt(*args, stdin=stdin)
+        if done.code not in (0, 1):
+            self.git.fail(args, done)
+        return [path.removeprefix(b"./") for path in split_z(done.out)]
 
     def _switch(self, old: str, new: str) -> None:
         """Two trees, one move: only what differs is touched, emptied folders go."""
