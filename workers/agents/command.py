@@ -74,7 +74,7 @@ class CommandAgent:
         cost = self._max_cost() or 0
         return Amount(model_calls=1, tokens=self.config.max_tokens, cost_microusd=cost)
 
-    def unused(self, turns_by_role: Mapping[str, int]) -> list[str]:
+    def unused(self, turns_by_role: Mapping[str, int]) -> list[str]:  # noqa: ARG002
         """Nothing: a command line has no script."""
         return []
 
