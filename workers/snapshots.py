@@ -13,7 +13,7 @@ from pathlib import Path
 from loops.core.errors import WorkspaceFault
 from workers.control import ControlRepo
 from workers.git import split_z
-from workers.gitstate import State, put_back, read_state
+from workers.gitstate import Blobs, State, put_back, read_state
 from workers.staging import scan, stage
 from workers.trees import Change, changes, with_old_side
 
@@ -58,6 +58,7 @@ class Snapshotter:
         self.folder = folder
         self.max_bytes = max_bytes
         self.git = control.git.at(folder, control.index_for(folder))
+        self.blobs = Blobs(self.git)
 
     def snapshot(self) -> Snapshot:
         """Tracked and untracked files, without what the ignore rules name.
@@ -70,7 +71,7 @@ class Snapshotter:
         return Snapshot(
             tree=self.git.line("write-tree"),
             nested=tuple((path, self._vault(path)) for path in nested),
-            state=read_state(self.git, self.folder),
+            state=read_state(self.blobs, self.folder),
             place=self.folder.name,
         )
 
@@ -97,7 +98,7 @@ class Snapshotter:
             self._switch(now.tree, target)
         self._put_in_git_dirs(before, after)
         if before.place == after.place == self.folder.name:
-            put_back(self.git, self.folder, before.state, after.state)
+            put_back(self.blobs, self.folder, before.state, after.state)
         self._verify(target, rules=rules)
 
     def _plan(self, before: Snapshot, after: Snapshot, now: Snapshot) -> list[Change]:
@@ -177,8 +178,12 @@ class Snapshotter:
 
     def _plain(self, nested: str) -> Path | None:
         git_dir = self.folder / nested / ".git"
-        plain = git_dir.is_dir() and git_dir.resolve() == self.folder.resolve() / nested / ".git"
+        plain = git_dir.is_dir() and not git_dir.is_symlink() and self._reached_directly(nested)
         return git_dir if plain else None
+
+    def _reached_directly(self, nested: str) -> bool:
+        """No link on the way: an agent could aim one at any folder of this user."""
+        return (self.folder / nested).resolve() == self.folder.resolve() / nested
 
     def _take_out_git_dirs(self, before: Snapshot, after: Snapshot, now: Snapshot) -> None:
         held = dict(now.nested)
@@ -186,7 +191,7 @@ class Snapshotter:
             git_dir = self._plain(path)
             if git_dir is not None:
                 shutil.rmtree(git_dir)
-            elif path in held and (self.folder / path).resolve().is_relative_to(self.folder):
+            elif path in held and self._reached_directly(path):
                 (self.folder / path / ".git").unlink(missing_ok=True)
 
     def _put_in_git_dirs(self, before: Snapshot, after: Snapshot) -> None:
@@ -195,11 +200,14 @@ class Snapshotter:
             if path in moved and tree:
                 self.put_git_dir(path, tree)
         for path in moved - dict(before.nested).keys():
-            _remove_empty(self.folder / path)
+            if self._reached_directly(path):
+                _remove_empty(self.folder / path)
 
     def put_git_dir(self, nested: str, tree: str) -> None:
         """Write the git dir of a nested repository from a snapshot."""
         git_dir = self.folder / nested / ".git"
+        if git_dir.is_symlink() or not self._reached_directly(nested):
+            raise WorkspaceFault(f"{nested} is a link now: its git dir cannot be put back")
         for part in ("objects", "refs"):
             (git_dir / part).mkdir(parents=True, exist_ok=True)
         if self.git.index is not None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers.conftest import START, sh
+from loops.core.errors import WorkspaceFault
+from tests.workers.conftest import START, bare_control, sh
 from workers.control import ControlRepo
 from workers.result import diff, review_packet, summary
 from workers.snapshots import Snapshotter
@@ -153,6 +154,25 @@ def test_an_undo_does_not_write_through_links(folder: Path, tmp_path: Path) -> N
     assert (outside / ".git").is_dir()
     assert not list((outside / "heads").iterdir())
     assert (workspace / "d" / "f").read_text() == "1\n"
+
+
+def test_a_link_in_the_way_of_what_is_put_back_is_not_followed(
+    folder: Path, tmp_path: Path
+) -> None:
+    sh(START + "git init -q empty", folder)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("theirs")
+    snapshots = Snapshotter(bare_control(tmp_path), folder)
+    before = snapshots.snapshot()
+    sh(f"echo n > n; git add n; ln -s {outside}/precious .git/index.loopwarden", folder)
+    snapshots.undo(before, snapshots.snapshot())
+    sh(f"rm -r empty; ln -s {outside} empty", folder)
+    with pytest.raises(WorkspaceFault):
+        snapshots.put_git_dir("empty", before.nested[0][1])
+
+    assert [path.name for path in outside.iterdir()] == ["precious"]
+    assert (outside / "precious").read_text() == "theirs"
 
 
 def test_the_workers_environment_does_not_reach_git(
