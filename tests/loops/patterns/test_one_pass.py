@@ -9,8 +9,6 @@ import pytest
 
 from loops.core.contract import LoopResult, Outcome, Progress, advance, run_loop
 from loops.core.errors import ContractError, EmptyAnswer, Truncated
-from loops.core.limits import Limits
-from loops.patterns.base import TaskRefused
 from loops.patterns.one_pass import PATTERN, Spec, State
 from tests.loops.patterns.fakes import INFO, World, refusal, truncated, world
 
@@ -101,9 +99,12 @@ def test_the_budget_is_one() -> None:
     spec = Spec(prompt="x")
     with pytest.raises(ContractError, match="budget is 1, not 2"):
         PATTERN.build(spec, State(), world().effects, replace(INFO, budget=2))
-    with pytest.raises(TaskRefused, match="at most 1 iteration"):
-        PATTERN.refuse(spec, Limits(iterations=2), roles={"worker"}, has_workspace=False)
-    PATTERN.refuse(spec, PATTERN.default_limits, roles={"worker"}, has_workspace=False)
+    (misfit,) = PATTERN.misfits(spec, iterations=2, roles={"worker"}, has_workspace=False)
+    assert (misfit.field, misfit.message) == (
+        "limits.iterations",
+        "must be at most 1 for one_pass, not 2",
+    )
+    assert not PATTERN.misfits(spec, iterations=1, roles={"worker"}, has_workspace=False)
 
 
 @pytest.mark.parametrize(
