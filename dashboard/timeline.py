@@ -23,6 +23,7 @@ _WORKING = {
     StepKind.AGENT_WORK: "working",
     StepKind.CHECK: "checking",
     StepKind.COMMAND: "running",
+    StepKind.TOOL_CALL: "using a tool",
 }
 
 

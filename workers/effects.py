@@ -1,4 +1,4 @@
-"""The doors of one attempt: agents and commands, each call recorded, bounded and charged."""
+"""Commands of one attempt: each one recorded, bounded and charged."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings
 
 from loops.core.canonical import digest as digest_of
-from loops.core.effects import CommandResult, Message, Reply, ReplyStop, Usage
-from loops.core.errors import AgentFault
+from loops.core.effects import CommandResult
 from loops.core.limits import Amount
-from loops.models import AgentProfile, Run, Step, StepKind, StepStatus
+from loops.models import StepKind
 from loops.store import artifacts
-from workers.agents.base import AgentRequest
 from workers.box import Box
 from workers.commands import run_command
-from workers.profiles import provider_of
 from workers.recorder import Performed, Recorder
 from workers.sandbox import Sandbox
 
@@ -39,6 +35,10 @@ class RunCommands:
     def fix(self, name: str, command: str) -> CommandResult:
         """Run a command that is to change the workspace."""
         return self._step(StepKind.COMMAND, name, command)
+
+    def check_for_agent(self, name: str, command: str) -> CommandResult:
+        """Run a check because an agent wants to see it: it is no verdict of the loop."""
+        return self._step(StepKind.TOOL_CALL, name, command)
 
     def _step(self, kind: StepKind, name: str, command: str) -> CommandResult:
         performed = self._recorder.step(
@@ -105,141 +105,3 @@ class RunCommands:
             sandbox=sandbox or self._box.confine(self._sandbox),
             cancelled=self._recorder.lease.lost,
         )
-
-
-class RunAgents:
-    """`Agents` by the roles that the task names."""
-
-    def __init__(self, run: Run, recorder: Recorder, box: Box, commands: RunCommands) -> None:
-        self._run = run
-        self._recorder = recorder
-        self._box = box
-        self._commands = commands
-        names = run.task.agents
-        profiles = {p.name: p for p in AgentProfile.objects.filter(name__in=names.values())}
-        self._profiles = {role: profiles[name] for role, name in names.items() if name in profiles}
-        self._turns = {role: self._turns_before(role) for role in self._profiles}
-
-    def has(self, role: str) -> bool:
-        """Whether the task names an agent for this role."""
-        return role in self._profiles
-
-    def ask(self, role: str, messages: Sequence[Message], *, system: str = "") -> Reply:
-        """One model call."""
-        return self._call(StepKind.MODEL_CALL, role, system=system, messages=tuple(messages))
-
-    def work(self, role: str, prompt: str) -> Reply:
-        """One call of an agent that may change the workspace."""
-        return self._call(
-            StepKind.AGENT_WORK, role, messages=(Message(role="user", content=prompt),)
-        )
-
-    def _call(
-        self, kind: StepKind, role: str, *, messages: tuple[Message, ...], system: str = ""
-    ) -> Reply:
-        profile = self._profile(role)
-        provider = provider_of(profile)
-        works = kind is StepKind.AGENT_WORK
-        request = AgentRequest(
-            role=role,
-            system=system,
-            messages=messages,
-            cwd=self._box.folder if works else None,
-            turn=self._turns[role],
-            run_command=self._commands.run_for_agent,
-        )
-        replies: list[Reply] = []
-
-        def act() -> Performed:
-            lease = self._recorder.lease
-            reply = provider.call(request, deadline=lease.deadline, cancelled=lease.lost)
-            replies.append(reply)
-            return self._performed(reply, tree=self._box.note() if works else "")
-
-        prompt = _transcript(system, messages)
-        performed = self._recorder.step(
-            kind=kind,
-            role=role,
-            name=profile.name,
-            digest=digest_of(["agent", role, profile.name, prompt]),
-            worst=provider.reserve(request),
-            act=act,
-            prompt=artifacts.put_text(prompt),
-        )
-        self._turns[role] += 1
-        if works:
-            self._box.follow(performed.tree)
-        # The full turn may hold thinking: it lives in memory only, so a replay has the text alone.
-        return replies[0] if replies else _replayed(performed)
-
-    @staticmethod
-    def _performed(reply: Reply, *, tree: str) -> Performed:
-        cost = reply.usage.cost_microusd
-        known = Amount(model_calls=1, tokens=reply.usage.tokens, cost_microusd=cost or 0)
-        return Performed(
-            result={
-                "stop": reply.stop.value,
-                "note": reply.note,
-                "model": reply.model,
-                "input_tokens": reply.usage.input_tokens,
-                "output_tokens": reply.usage.output_tokens,
-                "cost_microusd": cost,
-            },
-            output=artifacts.put_text(reply.text),
-            tree=tree,
-            usage=None if cost is None else known,
-        )
-
-    def _profile(self, role: str) -> AgentProfile:
-        try:
-            return self._profiles[role]
-        except KeyError:
-            raise AgentFault(f"the task names no agent for the role {role!r}") from None
-
-    def _turns_before(self, role: str) -> int:
-        """Calls of earlier attempts: the same count on every machine and after every crash."""
-        return Step.objects.filter(
-            run=self._run,
-            attempt_no__lt=self._run.attempt_no,
-            role=role,
-            kind__in=[StepKind.MODEL_CALL, StepKind.AGENT_WORK],
-            status__in=[StepStatus.DONE, StepStatus.FAILED],
-        ).count()
-
-    def unused(self) -> list[str]:
-        """What the agents' scripts hold that the run did not use."""
-        profiles = {profile.name: profile for profile in self._profiles.values()}
-        return [
-            line
-            for profile in profiles.values()
-            for line in provider_of(profile).unused(self._turns)
-        ]
-
-
-def _replayed(performed: Performed) -> Reply:
-    result = performed.result
-    return Reply(
-        text=artifacts.get_text(performed.output),
-        stop=ReplyStop(result["stop"]),
-        usage=Usage(
-            input_tokens=result["input_tokens"],
-            output_tokens=result["output_tokens"],
-            cost_microusd=result["cost_microusd"],
-        ),
-        model=result["model"],
-        note=result["note"],
-    )
-
-
-def _transcript(system: str, messages: Sequence[Message]) -> str:
-    parts = [f"[system]\n{system}"] if system else []
-    parts += [f"[{message.role}]\n{_words(message.content)}" for message in messages]
-    return "\n\n".join(parts)
-
-
-def _words(content: Any) -> str:
-    """Text of a turn; of a provider's blocks only the text ones, never thinking."""
-    if isinstance(content, str):
-        return content
-    blocks = content if isinstance(content, list) else content.get("content", [])
-    return "\n".join(str(block["text"]) for block in blocks if block.get("type") == "text")

@@ -22,10 +22,11 @@ from loops.store import attempts, ledger, runs
 from workers import conclude, dispatch, slots
 from workers.box import Box
 from workers.crashpoints import reach
-from workers.effects import RunAgents, RunCommands
+from workers.effects import RunCommands
 from workers.evidence import gather
 from workers.lease import Lease, heart
 from workers.recorder import CountersAway, Draining, Recorder
+from workers.run_agents import RunAgents
 from workers.sandbox import detect
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ def run_iteration(run_id: int, attempt_no: int, *, worker: str) -> None:
     run = Run.objects.select_related("task__project").get(pk=run_id)
     scopes = slots.scopes_of(run, {p.name: p for p in AgentProfile.objects.all()})
     try:
-        with heart.keep(Lease(claim, scopes)) as lease:
+        with heart.keep(Lease(claim, scopes, run.deadline_at)) as lease:
             _attempt(run, lease)
     finally:
         _free(run_id, scopes)

@@ -14,9 +14,9 @@ from typing import Any
 import redis
 from django.db import connection
 
-from loops.core.errors import LimitReached, LoopwardenError
-from loops.core.limits import Amount, Limits
-from loops.models import Step, StepStatus
+from loops.core.errors import AgentFault, LimitReached, LoopwardenError
+from loops.core.limits import Amount, Limits, first_refusal
+from loops.models import Run, Step, StepStatus
 from loops.store import ledger
 from workers import budgets
 from workers.crashpoints import reach
@@ -101,8 +101,7 @@ class Recorder:
             with released_db():
                 performed = act()
         except LoopwardenError as error:
-            failed = ledger.StepResult(status=StepStatus.FAILED, error=str(error))
-            self._settle(call.seq, reservation, failed, worst)
+            self._settle(call.seq, reservation, _failed(error), worst)
             raise
         reach("answered")
         usage = performed.usage
@@ -117,6 +116,18 @@ class Recorder:
         self._settle(call.seq, reservation, recorded, worst)
         reach(f"recorded-{self._seq}")
         return performed
+
+    def refuse_batch(self, calls: int) -> None:
+        """Raise `LimitReached` unless the limits admit the next so many tool calls (RC081).
+
+        What an earlier worker did of them is paid for already.
+        """
+        following = range(self._seq + 1, self._seq + 1 + calls)
+        fresh = Amount(tool_calls=sum(seq not in self._recorded for seq in following))
+        run = Run.objects.get(pk=self.lease.claim.run_id)
+        refusal = first_refusal(fresh, used=run.used, reserved=run.reserved, limits=run.limits)
+        if refusal is not None:
+            raise refusal
 
     def _admit(self, call: ledger.StepCall, worst: Amount) -> int:
         claim, forgotten = self.lease.claim, False
@@ -168,3 +179,14 @@ class Recorder:
             log.warning("counters of run %s not settled: %s", claim.run_id, error)
         if not recorded or self.lease.lost.is_set():
             raise ledger.LeaseLost
+
+
+def _failed(error: LoopwardenError) -> ledger.StepResult:
+    """A failure is charged in full unless its error knows what the call used."""
+    known = error if isinstance(error, AgentFault) else AgentFault()
+    return ledger.StepResult(
+        status=StepStatus.FAILED,
+        error=str(error),
+        tokens=known.tokens,
+        cost_microusd=known.cost_microusd,
+    )

@@ -58,6 +58,7 @@ class StopReason(StrEnum):
     HOOK_FAILED = "hook_failed"
     WORKSPACE = "workspace"
     NO_CHANGE = "no_change"
+    NO_PROGRESS = "no_progress"
     GATE_EXPIRED = "gate_expired"
 
 
@@ -73,6 +74,7 @@ LIMIT_REASONS = frozenset(
         StopReason.DEADLINE,
         StopReason.WORKER_LOST,
         StopReason.NO_CHANGE,
+        StopReason.NO_PROGRESS,
     }
 )
 
@@ -101,6 +103,7 @@ SENTENCES: dict[StopReason, str] = {
     StopReason.HOOK_FAILED: "The project's own commit hook refuses the result.",
     StopReason.WORKSPACE: "The workspace could not be prepared or restored.",
     StopReason.NO_CHANGE: "No fix changed anything.",
+    StopReason.NO_PROGRESS: "The same was done again with the same result.",
     StopReason.GATE_EXPIRED: "Nobody decided in time.",
 }
 

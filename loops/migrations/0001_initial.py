@@ -564,12 +564,7 @@ class Migration(migrations.Migration):
                 (
                     "kind",
                     models.CharField(
-                        choices=[
-                            ("model_call", "Model Call"),
-                            ("agent_work", "Agent Work"),
-                            ("check", "Check"),
-                            ("command", "Command"),
-                        ],
+                        choices=loops.models.run._step_kinds,
                         max_length=12,
                     ),
                 ),
@@ -674,7 +669,7 @@ class Migration(migrations.Migration):
                     models.Q(
                         (
                             "status__in",
-                            ["budget_exhausted", "failed", "cancelled", "escalated", "succeeded"],
+                            ["budget_exhausted", "cancelled", "escalated", "failed", "succeeded"],
                         ),
                         _negated=True,
                     ),

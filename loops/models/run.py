@@ -97,7 +97,7 @@ class Run(models.Model):
                 condition=Q(status__in=[s.value for s in RunStatus]), name="run_status_known"
             ),
             models.CheckConstraint(
-                condition=~Q(status__in=[s.value for s in TERMINAL]) | ~Q(stop_reason=""),
+                condition=~Q(status__in=sorted(TERMINAL)) | ~Q(stop_reason=""),
                 name="run_end_has_reason",
             ),
             models.CheckConstraint(
@@ -250,6 +250,7 @@ class StepKind(models.TextChoices):
     AGENT_WORK = "agent_work"
     CHECK = "check"
     COMMAND = "command"
+    TOOL_CALL = "tool_call"
 
 
 class StepStatus(models.TextChoices):
@@ -258,6 +259,10 @@ class StepStatus(models.TextChoices):
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
+
+
+def _step_kinds() -> list[tuple[str, str]]:
+    return StepKind.choices
 
 
 class Step(models.Model):
@@ -269,7 +274,7 @@ class Step(models.Model):
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="steps")
     attempt_no = models.PositiveIntegerField()
     seq = models.PositiveIntegerField()
-    kind = models.CharField(max_length=12, choices=StepKind.choices)
+    kind = models.CharField(max_length=12, choices=_step_kinds)
     role = models.CharField(max_length=40, blank=True)
     """The agent's role, or the check's name."""
     name = models.TextField(blank=True)

@@ -20,14 +20,14 @@ from loops.core.contract import (
     LoopContext,
     LoopContract,
 )
-from loops.core.effects import Effects, ReplyStop
+from loops.core.effects import Effects
 from loops.core.errors import Truncated
 from loops.core.lifecycle import SENTENCES, StopReason
 from loops.core.limits import Limits
 from loops.core.wrapping import DATA_RULE, ESCAPE_RULE, Tag
 from loops.patterns.asking import Refused, refuse_refusal
 from loops.patterns.base import BuildInfo, Needs, Pattern, SpecModel, StateModel, accepted
-from loops.patterns.commands import CommandNotFound, RedCheck, must_exist, red_checks
+from loops.patterns.commands import CommandNotFound, RedCheck, must_exist, named_checks, red_checks
 
 MAX_CHECK_FIX_ITERATIONS = 5
 ACTIONS = frozenset({"check_and_fix"})
@@ -147,9 +147,10 @@ class _Loop:
             name = f"fix {check.name}"
             must_exist(name, command, self.effects.commands.fix(name, command))
             return
-        reply = self.effects.agents.work(FIXER_ROLE, self._prompt(check, context))
+        checks = named_checks(self.spec.checks)
+        reply = self.effects.agents.work(FIXER_ROLE, self._prompt(check, context), checks=checks)
         refuse_refusal(FIXER_ROLE, reply)
-        if reply.stop is ReplyStop.MAX_TOKENS:
+        if reply.truncated:
             raise Truncated
 
     def _prompt(self, check: RedCheck, context: LoopContext[State]) -> str:

@@ -63,6 +63,8 @@ class CommandAgent:
     prices: Prices | None
 
     works_in_workspace = True
+    supports_tools = False
+    asks_to_reserve = False
 
     @property
     def priced(self) -> bool:

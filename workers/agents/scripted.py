@@ -59,6 +59,8 @@ class Scripted:
     prices: Prices | None
 
     works_in_workspace = True
+    supports_tools = False
+    asks_to_reserve = False
 
     @property
     def priced(self) -> bool:
