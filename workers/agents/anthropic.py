@@ -125,14 +125,13 @@ class MessagesAgent:
         Raises `DeadlinePassed`, `CallCancelled` or a fault of `workers.agents.faults`.
         """
         key = self._key()
+        client = client_for(self.config.base_url, key)
         until = min(deadline, time.monotonic() + self.config.timeout_seconds)
         with watched(until, cancelled) as watch:
             try:
                 if (late := watch.fault) is not None:
                     raise type(late)(tokens=0, cost_microusd=0)
-                with client_for(self.config.base_url, key).messages.stream(
-                    **self._body(request)
-                ) as stream:
+                with client.messages.stream(**self._body(request)) as stream:
                     message: anthropic.types.Message = stream.get_final_message()
                 return reply_of(message, self._price_list)
             except AgentFault:
