@@ -12,14 +12,14 @@ WHERE id = %(run)s AND attempt_no = %(no)s AND status = 'queued' AND NOT cancel_
   AND (deadline_at IS NULL OR deadline_at > {now})
 RETURNING lease_token, event_seq
 
--- open_attempt: the attempt's row, or the one that a lost worker left
+-- open_attempt: its row, or the one that a lost worker left; an abandoned one begins anew
 INSERT INTO loops_attempt (run_id, no, status, token, claims, worker, counted, label, judgment,
   feedback, error, tree_before, tree_after, pack, used_tokens, used_cost_microusd, started_at)
 VALUES (%(run)s, %(no)s, 'running', %(token)s, 1, %(worker)s, %(false)s, '', '', '', '', %(tree)s,
   '', '', 0, 0, {now})
 ON CONFLICT (run_id, no) DO UPDATE SET
-  status = 'running', token = excluded.token, claims = loops_attempt.claims + 1,
-  worker = excluded.worker
+  status = 'running', token = excluded.token, worker = excluded.worker, ended_at = NULL, error = '',
+  claims = CASE WHEN loops_attempt.status = 'running' THEN loops_attempt.claims + 1 ELSE 1 END
 RETURNING claims
 
 -- heartbeat: keep the lease, unless the run was cancelled, taken over or is out of time
