@@ -56,11 +56,17 @@ def admit_waiting() -> int:
         if full is not None:
             continue
         if attempts.admit(run.pk, run.attempt_no) is None:
-            slots.release(run.pk, slots.scopes_of(run, profiles))
+            _let_go(run, profiles)
             continue
         reach("admitted")
         admitted += 1
     return admitted
+
+
+def _let_go(run: Run, profiles: dict[str, AgentProfile]) -> None:
+    # Of two dispatchers that took the same slots for the same run, one admitted it: they are its.
+    if not Run.objects.filter(pk=run.pk, admitted_at__isnull=False).exists():
+        slots.release(slots.holder(run.pk, run.lease_token), slots.scopes_of(run, profiles))
 
 
 def publish_unsent() -> int:
