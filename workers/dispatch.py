@@ -76,9 +76,9 @@ def publish_unsent() -> int:
     """
     published = 0
     fresh = Q(tried_at__isnull=True) | Q(tried_at__lt=Now() - _TRY_AGAIN)
-    for wakeup in Outbox.objects.filter(fresh, sent_at__isnull=True).order_by("id")[:_BATCH]:
-        mine = Outbox.objects.filter(pk=wakeup.pk, tried_at=wakeup.tried_at, sent_at__isnull=True)
-        if not mine.update(tried_at=Now()):
+    unsent = Outbox.objects.filter(fresh, sent_at__isnull=True)
+    for wakeup in unsent.order_by("id")[:_BATCH]:
+        if not unsent.filter(pk=wakeup.pk).update(tried_at=Now()):
             continue
         app.send_task(ITERATE, args=[wakeup.run_id, wakeup.attempt_no], retry=False)
         reach("published")
