@@ -117,12 +117,10 @@ def _why(run: Run) -> str:
     status, stop_reason = effective_status(run)
     if status is not RunStatus(run.status):
         return SENTENCES[StopReason(stop_reason)]
-    if run.reason:
-        return run.reason
     if run.cancel_requested and not run.is_terminal:
         return "It stops as soon as its worker hears of the cancel."
-    if stop_reason:
-        return SENTENCES[StopReason(stop_reason)]
+    if run.sentence:
+        return run.sentence
     if status is RunStatus.QUEUED:
         return "It waits for a free slot." if run.admitted_at is None else "It waits for a worker."
     return ""
