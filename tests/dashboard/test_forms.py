@@ -17,8 +17,9 @@ from tests.workers.conftest import START, sh
 
 
 @pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    """A repository with one commit."""
+def repo(tmp_path: Path, settings: Any) -> Path:
+    """A repository with one commit, where repositories may come from."""
+    settings.LOOPWARDEN_REPO_ROOTS = [tmp_path]
     folder = tmp_path / "shop"
     folder.mkdir()
     sh(START + "echo hi > a && git add a && git commit -q -m one", folder)
@@ -56,13 +57,12 @@ def test_check_fix_is_submitted_with_its_repository(
         "check_fix",
         **{
             "spec.checks": "ruff check .\r\npytest -q",
-            "spec.fixes": "ruff check --fix .\r\n",
+            "spec.fixes": "ruff check --fix .\r\npytest --fix",
             "source.repo": str(repo),
             "limits.cost_microusd": "2.50",
             "limits.deadline_seconds": "90",
         },
     )
-    typed["spec.fixes"] = "ruff check --fix .\r\npytest --fix"
     response = pages.post("/tasks/new/check_fix/", typed)
     assert response.status_code == 302, text_of(response.content.decode())
     task = Task.objects.get()
