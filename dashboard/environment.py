@@ -70,6 +70,14 @@ def whole(name: str, default: int, *, least: int = 1) -> int:
     return number
 
 
+def choice(name: str, *choices: str) -> str:
+    """One of the choices; the first is the default."""
+    value = os.environ.get(name, choices[0])
+    if value not in choices:
+        raise ImproperlyConfigured(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+    return value
+
+
 def words(name: str, default: str = "", *, separator: str = ",") -> list[str]:
     """A list."""
     return [part.strip() for part in text(name, default).split(separator) if part.strip()]

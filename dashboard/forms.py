@@ -17,6 +17,7 @@ from loops.models import AgentProfile, OnLimit
 from loops.patterns.base import Pattern
 from loops.store.submit import TITLE_LENGTH, Problem
 from workers.intake import TaskRequest
+from workers.profiles import provider_of
 
 MOST = 1_000_000_000
 MICRO = Decimal(1_000_000)
@@ -197,7 +198,7 @@ def _plain_type(annotation: Any) -> Any:
 def _agent_field(role: str, required: bool) -> forms.Field:
     choices = [("", "choose one" if required else "none")]
     for profile in AgentProfile.objects.order_by("name"):
-        price = "" if profile.priced else ", no price"
+        price = "" if provider_of(profile).priced else ", no price"
         choices.append((profile.name, f"{profile.name} ({profile.provider}{price})"))
     hint = "" if len(choices) > 1 else "There is no agent profile yet."
     label = role.replace("_", " ").capitalize()

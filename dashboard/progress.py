@@ -79,6 +79,7 @@ def _events(run_ids: Sequence[int], seen: dict[int, int]) -> list[Event]:
     events = Event.objects.select_related("run__task").filter(
         run__in=run_ids, seq__gt=min(seen.values())
     )
+    events = events.exclude(kind="delivery_ignored")
     fresh = [event for event in events if event.seq > seen[event.run_id]]
     return sorted(fresh, key=lambda event: (event.created_at, event.run_id, event.seq))
 

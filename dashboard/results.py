@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from loops.core.lifecycle import RunStatus
 from loops.models import Run
 
 
 def how_to_take(run: Run) -> list[str]:
     """Lines for the terminal: what came out, where it lies, which commands fetch it."""
     result = run.result or {}
+    word = "Result" if run.status == RunStatus.SUCCEEDED else "So far, not accepted"
     lines = []
-    if result.get("file"):
-        lines.append(f"Result: {result['file']}, {result['path']}")
+    if run.status == RunStatus.SUCCEEDED and not result:
+        lines.append("Nothing had to be changed.")
+    if result.get("path"):
+        lines.append(f"{word}: {result['path']}")
     if result.get("branch"):
-        lines.append(f"Result: branch {result['branch']}, patch {result['patch_path']}")
+        lines.append(f"{word}: branch {result['branch']} or patch {result['patch_path']}")
+        branch, patch = result["take"]
+        lines += [f"  take the branch:  {branch}", f"  or the patch:     {patch}"]
     elif result.get("patch_path"):
-        lines.append(f"Not accepted yet: patch {result['patch_path']}")
-    lines += [f"  {command}" for command in result.get("take", [])]
+        lines.append(f"{word}: patch {result['patch_path']}")
     if result.get("last_fix_unverified"):
         lines.append("The last fix was not checked again: the guard comes first.")
     return lines

@@ -10,6 +10,7 @@ import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 
 from dashboard import environment as env
+from dashboard.local.sockets import socket_url
 
 env.refuse_unknown()
 
@@ -51,7 +52,7 @@ ORIGINS = env.words(
     "LOOPWARDEN_ORIGINS", f"http://localhost:{PORT},http://127.0.0.1:{PORT},http://[::1]:{PORT}"
 )
 CSRF_TRUSTED_ORIGINS = ORIGINS
-CSRF_FAILURE_VIEW = "dashboard.views.errors.forbidden"
+CSRF_FAILURE_VIEW = "dashboard.views.errors.without_token"
 
 INSTALLED_APPS = [
     "django.contrib.auth",
@@ -108,7 +109,7 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     DATABASES["default"]["TEST"] = {"NAME": str(DATA_DIR / "test.sqlite3")}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-REDIS_URL = env.text("REDIS_URL", f"unix://{DATA_DIR / 'valkey.sock'}")
+REDIS_URL = env.text("REDIS_URL") or socket_url(DATA_DIR)
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
@@ -122,6 +123,16 @@ SESSION_COOKIE_SAMESITE = "Lax"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
+
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["console"], "level": "WARNING"},
+    # Without this Django keeps the traceback of a broken page to itself.
+    "loggers": {"django": {"handlers": ["console"], "level": "WARNING", "propagate": False}},
+}
 
 LANGUAGE_CODE = "en"
 USE_I18N = False
@@ -147,10 +158,12 @@ LOOPWARDEN_REPO_ROOTS = [
     Path(root).absolute()
     for root in env.words("LOOPWARDEN_REPO_ROOTS", str(Path.home()), separator=":")
 ]
+# Whoever has a shell here may submit any repository, unless the setting names folders for all.
+LOOPWARDEN_SHELL_ROOTS = LOOPWARDEN_REPO_ROOTS if env.text("LOOPWARDEN_REPO_ROOTS") else [Path("/")]
 LOOPWARDEN_CONTRACTS = env.words("LOOPWARDEN_CONTRACTS")
 LOOPWARDEN_LEASE_SECONDS = env.whole("LOOPWARDEN_LEASE_SECONDS", 60)
 LOOPWARDEN_COMMAND_SECONDS = env.whole("LOOPWARDEN_COMMAND_SECONDS", 600)
 LOOPWARDEN_ATTEMPT_SECONDS = env.whole("LOOPWARDEN_ATTEMPT_SECONDS", 3600)
 LOOPWARDEN_POOL = env.whole("LOOPWARDEN_POOL", 32)
 LOOPWARDEN_SLOTS = env.whole("LOOPWARDEN_SLOTS", 64)
-LOOPWARDEN_SANDBOX = env.text("LOOPWARDEN_SANDBOX", "auto")
+LOOPWARDEN_SANDBOX = env.choice("LOOPWARDEN_SANDBOX", "auto", "bubblewrap", "none")

@@ -43,6 +43,15 @@ def client() -> redis.Redis:
     )
 
 
+def subscription(channel: str) -> redis.client.PubSub:
+    """Listens to one channel on a connection of its own."""
+    listener: redis.client.PubSub = client().pubsub(  # type: ignore[no-untyped-call]
+        ignore_subscribe_messages=True
+    )
+    listener.subscribe(channel)
+    return listener
+
+
 def run_topic(run_id: int) -> str:
     """The topic of one run's pages."""
     return f"run.{run_id}"
@@ -69,4 +78,4 @@ def _publish(hint: str, *, nudge: bool) -> None:
             client().publish(NUDGE, "1")
     except redis.RedisError as error:
         _silent_until = time.monotonic() + _QUIET_SECONDS
-        log.warning("live hint not sent, pages will poll: %s", error)
+        log.info("live hint not sent, pages will poll: %s", error)

@@ -1,17 +1,12 @@
-"""A real Valkey for the whole session, and a data folder of its own."""
+"""A real Valkey for the whole session, in a data folder of the session's own."""
 
 from __future__ import annotations
 
 import os
-import tempfile
+import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-_FOLDER = tempfile.mkdtemp(prefix="lw-test-")
-os.environ["LOOPWARDEN_DATA"] = _FOLDER
-os.environ["LOOPWARDEN_REPO_ROOTS"] = "/"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -22,12 +17,13 @@ def valkey() -> Iterator[str]:
     given = os.environ.get("REDIS_URL")
     if given:
         yield given
-        return
-    from dashboard.local.valkey import ValkeyServer
+    else:
+        from dashboard.local.valkey import ValkeyServer
 
-    with ValkeyServer(Path(_FOLDER)) as server:
-        settings.REDIS_URL = server.url
-        yield server.url
+        with ValkeyServer(settings.DATA_DIR) as server:
+            settings.REDIS_URL = server.url
+            yield server.url
+    shutil.rmtree(settings.DATA_DIR, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

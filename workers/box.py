@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -63,9 +62,9 @@ class Box:
             self.folder.mkdir(parents=True, mode=0o700)
             return
         self._import()
-        self._snapshots = Snapshotter(self.control, self.folder)
         stored = Snapshot.load(self._run.tree) if self._run.tree else None
         self.control.checkout(stored.tree if stored else self._run.base_commit, self.folder)
+        self._snapshots = Snapshotter(self.control, self.folder)
         for path, tree in stored.nested if stored else ():
             if tree:
                 self._snapshots.put_git_dir(path, tree)
@@ -98,9 +97,7 @@ class Box:
         """Go to the snapshot that a replayed step ended with; a fresh step is there already."""
         if not stored or self._now is None or Snapshot.load(stored).tree == self._now.tree:
             return
-        # The state of the folder's own git dir may name commits that only the lost folder had.
-        state = self._snapshots.snapshot().state
-        self._snapshots.restore(replace(Snapshot.load(stored), state=state))
+        self._snapshots.restore(Snapshot.load(stored))
         self.note()
 
     def snapshot(self) -> str:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from datetime import timedelta
 
 import redis
-from django.db.models import Count, F, Q, QuerySet
+from django.db.models import Count, Q, QuerySet
 from django.db.models.functions import Now
 from kombu.exceptions import OperationalError
 
@@ -24,6 +25,7 @@ from workers.crashpoints import reach
 log = logging.getLogger(__name__)
 
 _BATCH = 20
+_TRY_AGAIN = timedelta(seconds=5)
 
 
 def run_pass() -> int:
@@ -54,18 +56,30 @@ def admit_waiting() -> int:
         if full is not None:
             continue
         if attempts.admit(run.pk, run.attempt_no) is None:
-            slots.release(run.pk, slots.scopes_of(run, profiles))
+            _let_go(run, profiles)
             continue
         reach("admitted")
         admitted += 1
     return admitted
 
 
+def _let_go(run: Run, profiles: dict[str, AgentProfile]) -> None:
+    # Of two dispatchers that took the same slots for the same run, one admitted it: they are its.
+    if not Run.objects.filter(pk=run.pk, admitted_at__isnull=False).exists():
+        slots.release(slots.holder(run.pk, run.lease_token), slots.scopes_of(run, profiles))
+
+
 def publish_unsent() -> int:
-    """Publish every wake-up that was written and not sent yet."""
+    """Publish every wake-up that was written and not sent yet.
+
+    Of several dispatchers one tries each row; one that dies in between is followed by another.
+    """
     published = 0
-    for wakeup in Outbox.objects.filter(sent_at__isnull=True).order_by("id")[:_BATCH]:
-        Outbox.objects.filter(pk=wakeup.pk).update(tries=F("tries") + 1)
+    fresh = Q(tried_at__isnull=True) | Q(tried_at__lt=Now() - _TRY_AGAIN)
+    unsent = Outbox.objects.filter(fresh, sent_at__isnull=True)
+    for wakeup in unsent.order_by("id")[:_BATCH]:
+        if not unsent.filter(pk=wakeup.pk).update(tried_at=Now()):
+            continue
         app.send_task(ITERATE, args=[wakeup.run_id, wakeup.attempt_no], retry=False)
         reach("published")
         Outbox.objects.filter(pk=wakeup.pk).update(sent_at=Now())

@@ -16,10 +16,10 @@ from loops.core.errors import AgentFault
 from loops.core.limits import Amount
 from loops.models import AgentProfile, Run, Step, StepKind, StepStatus
 from loops.store import artifacts
-from workers import agents as providers
-from workers.agents.base import AgentRequest, Prices
+from workers.agents.base import AgentRequest
 from workers.box import Box
 from workers.commands import run_command
+from workers.profiles import provider_of
 from workers.recorder import Performed, Recorder
 from workers.sandbox import Sandbox
 
@@ -138,7 +138,7 @@ class RunAgents:
         self, kind: StepKind, role: str, *, messages: tuple[Message, ...], system: str = ""
     ) -> Reply:
         profile = self._profile(role)
-        provider = providers.get(profile.provider).open(profile.config, _prices(profile))
+        provider = provider_of(profile)
         works = kind is StepKind.AGENT_WORK
         request = AgentRequest(
             role=role,
@@ -206,19 +206,14 @@ class RunAgents:
             status__in=[StepStatus.DONE, StepStatus.FAILED],
         ).count()
 
-    @property
-    def turns(self) -> dict[str, int]:
-        """Calls so far, by role."""
-        return dict(self._turns)
-
-
-def _prices(profile: AgentProfile) -> Prices | None:
-    if profile.input_usd_per_mtok is None or profile.output_usd_per_mtok is None:
-        return None
-    return Prices(
-        input_usd_per_mtok=profile.input_usd_per_mtok,
-        output_usd_per_mtok=profile.output_usd_per_mtok,
-    )
+    def unused(self) -> list[str]:
+        """What the agents' scripts hold that the run did not use."""
+        profiles = {profile.name: profile for profile in self._profiles.values()}
+        return [
+            line
+            for profile in profiles.values()
+            for line in provider_of(profile).unused(self._turns)
+        ]
 
 
 def _replayed(performed: Performed) -> Reply:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 
 from loops.core.errors import WorkspaceFault
-from loops.models import Project, Task
+from loops.models import AgentProfile, Project, Task
 from loops.store import artifacts
 from loops.store.submit import (
     Problem,
@@ -20,6 +21,7 @@ from loops.store.submit import (
     problems_of,
     submit,
 )
+from workers.profiles import provider_of
 from workers.source import Source, capture_dirty, inspect_source
 
 if TYPE_CHECKING:
@@ -50,8 +52,12 @@ def accept(
     project: Project,
     user: User | None,
     request_key: RequestKey | None = None,
+    roots: Sequence[Path] | None = None,
 ) -> Task:
-    """Store the task, or raise `Refused` with every problem, or `KeyReused`."""
+    """Store the task, or raise `Refused` with every problem, or `KeyReused`.
+
+    `roots` are the folders that its repository may come from, else those of the settings.
+    """
     if request_key is not None and (known := known_task(request_key)):
         return known
     submission = Submission(
@@ -65,10 +71,10 @@ def accept(
         priority=request.priority,
         source={"path": request.repo} if request.repo else None,
     )
-    problems = problems_of(submission)
+    problems = problems_of(submission) + _price_problems(submission)
     source = None
     try:
-        source = _look_at(request)
+        source = _look_at(request, settings.LOOPWARDEN_REPO_ROOTS if roots is None else roots)
     except WorkspaceFault as fault:
         problems.append(Problem(field="source.repo", code="unusable", message=str(fault)))
     if problems:
@@ -76,6 +82,22 @@ def accept(
     return submit(
         replace(submission, source=source), project=project, user=user, request_key=request_key
     )
+
+
+def _price_problems(submission: Submission) -> list[Problem]:
+    """A cost limit holds only if the most that a call can cost is known before it."""
+    if submission.limits.get("cost_microusd") is None:
+        return []
+    profiles = AgentProfile.objects.in_bulk(submission.agents.values(), field_name="name")
+    return [
+        Problem(
+            field=f"agents.{role}",
+            code="price_unknown",
+            message=f"{name} has no price, so a cost limit cannot hold: set one, 0 is a price",
+        )
+        for role, name in submission.agents.items()
+        if name in profiles and not provider_of(profiles[name]).priced
+    ]
 
 
 def load_source(stored: dict[str, Any]) -> Source:
@@ -97,10 +119,10 @@ def load_source(stored: dict[str, Any]) -> Source:
     )
 
 
-def _look_at(request: TaskRequest) -> dict[str, Any] | None:
+def _look_at(request: TaskRequest, roots: Sequence[Path]) -> dict[str, Any] | None:
     if not request.repo:
         return None
-    source = inspect_source(request.repo, roots=settings.LOOPWARDEN_REPO_ROOTS)
+    source = inspect_source(request.repo, roots=roots)
     hook = source.pre_commit_hook
     stored: dict[str, Any] = {
         "path": str(source.path),

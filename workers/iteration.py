@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from typing import Any
 
 import redis
@@ -51,11 +52,12 @@ def run_iteration(run_id: int, attempt_no: int, *, worker: str) -> None:
     ledger.close_lost(run_id, claim.token)
     run = Run.objects.select_related("task__project").get(pk=run_id)
     scopes = slots.scopes_of(run, {p.name: p for p in AgentProfile.objects.all()})
+    lease = Lease(claim, scopes)
     try:
-        with heart.keep(Lease(claim, scopes)) as lease:
+        with heart.keep(lease):
             _attempt(run, lease)
     finally:
-        _free(run_id, scopes)
+        _free(lease)
     dispatch.run_pass()
 
 
@@ -91,7 +93,8 @@ def _act(run: Run, lease: Lease) -> conclude.Ending:
     started = time.monotonic()
     pattern = get(run.task.pattern)
     spec = pattern.spec(**run.task.spec)
-    decision, error, evidence = None, None, conclude.Evidence(tree=run.tree)
+    decision, evidence = None, conclude.Evidence(tree=run.tree)
+    error: Exception | None = None
     with Box(run, lease.claim) as box:
         try:
             box.prepare()
@@ -105,10 +108,11 @@ def _act(run: Run, lease: Lease) -> conclude.Ending:
             except LimitReached as raised:
                 error = raised
             evidence = gather(run, pattern, decision, box, sandbox)
+            evidence = replace(evidence, remarks=tuple(agents.unused()))
         except _NOT_THE_LOOPS:
             raise
         except Exception as raised:
-            log.info("attempt %s of run %s: %s", run.attempt_no, run.pk, raised, exc_info=True)
+            log.warning("attempt %s of run %s: %s", run.attempt_no, run.pk, raised, exc_info=True)
             error = raised
     if lease.lost.is_set():
         raise ledger.LeaseLost
@@ -149,8 +153,8 @@ def _end_if_cancelled(run: Run) -> None:
             log.info("run %s was ended by somebody else", run.pk)
 
 
-def _free(run_id: int, scopes: list[slots.Scope]) -> None:
+def _free(lease: Lease) -> None:
     try:
-        slots.release(run_id, scopes)
+        slots.release(lease.holder, lease.scopes)
     except redis.RedisError as error:
-        log.warning("slots of run %s not released, they will run out: %s", run_id, error)
+        log.warning("slots of %s not released, they will run out: %s", lease.holder, error)

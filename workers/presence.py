@@ -57,3 +57,9 @@ def keep_announcing(kind: str, sandbox: str, stop: threading.Event) -> threading
     thread = threading.Thread(target=loop, name="presence", daemon=True)
     thread.start()
     return thread
+
+
+def alive_here(kind: str) -> bool:
+    """Whether one of a kind on this host was seen lately."""
+    seen = WorkerPresence.objects.filter(kind=kind, seen_at__gt=Now() - ALIVE)
+    return seen.filter(name__startswith=f"{socket.gethostname()}-").exists()

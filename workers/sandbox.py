@@ -19,7 +19,6 @@ from workers.hidden import HIDDEN_TREES, secret_paths
 
 REAPER = Path(__file__).with_name("reaper.py")
 
-Setting = Literal["auto", "bubblewrap", "none"]
 
 _LIMITS = "core=0,fsize=2147483648,nofile=4096"
 _PROBE = """
@@ -114,7 +113,8 @@ class Sandbox:
             env=environment(Path("/tmp/home"), Path("/tmp")),  # noqa: S108 - a tmpfs of its own
             limits="core=0",
             wrapper=(self.binary, *self._confinement(cwd.resolve())),
-            inner_limits=limits,
+            # counted per user namespace, so it is the box that is limited, not the user
+            inner_limits=f"{limits},nproc=4096",
             command=tuple(argv),
         )
 
@@ -168,7 +168,7 @@ _found: Sandbox | str | None = None
 _lock = threading.Lock()
 
 
-def detect(setting: Setting) -> Sandbox:
+def detect(setting: str) -> Sandbox:
     """The sandbox for this setting. It is tried out once per process, never assumed.
 
     Raises `SandboxUnavailable` when bubblewrap is demanded and does not work.

@@ -48,8 +48,7 @@ class _Nudges:
     def wait(self, stop: threading.Event) -> None:
         try:
             if self._subscription is None:
-                self._subscription = feed.client().pubsub(ignore_subscribe_messages=True)
-                self._subscription.subscribe(feed.NUDGE)
+                self._subscription = feed.subscription(feed.NUDGE)
             self._subscription.get_message(timeout=_WAIT_SECONDS)
         except redis.RedisError:
             self._subscription = None

@@ -37,7 +37,7 @@ class FolderLock:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise CannotStart(f"cannot open {self._path}: {error.strerror}") from error
-        if not until(lambda: _try_lock(self._descriptor), seconds=PATIENCE_SECONDS):
+        if not until(lambda: try_lock(self._descriptor), seconds=PATIENCE_SECONDS):
             self.release()
             raise AlreadyRunning(_refusal(self._path))
         os.ftruncate(self._descriptor, 0)
@@ -57,12 +57,13 @@ def holder(folder: Path) -> Running | None:
     except OSError:
         return None
     try:
-        return None if _try_lock(descriptor) else _record(folder / LOCK_NAME)
+        return None if try_lock(descriptor) else _record(folder / LOCK_NAME)
     finally:
         os.close(descriptor)
 
 
-def _try_lock(descriptor: int) -> bool:
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file, or say that somebody has it. Raises `CannotStart` without locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

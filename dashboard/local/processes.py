@@ -49,6 +49,7 @@ class Process:
         env: Mapping[str, str] | None = None,
         death_signal: signal.Signals = signal.SIGKILL,
         user: str | None = None,
+        pass_fds: Sequence[int] = (),
     ) -> None:
         """Start `argv` with its output appended to `log`. Raises `CannotStart`."""
         # The kernel ties a child to the thread that forked it, not to the process.
@@ -66,6 +67,7 @@ class Process:
                     stderr=subprocess.STDOUT,
                     env=None if env is None else dict(env),
                     start_new_session=True,
+                    pass_fds=pass_fds,
                     user=user,
                     extra_groups=[] if user else None,
                     preexec_fn=tied_to_parent(death_signal),  # noqa: PLW1509

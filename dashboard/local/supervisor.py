@@ -18,6 +18,7 @@ from dashboard.local.logs import private_folder, rotate, tail
 from dashboard.local.ports import answers, require_free
 from dashboard.local.processes import Process
 from dashboard.local.signals import StopSignals
+from dashboard.local.sockets import socket_url
 from dashboard.local.valkey import ValkeyServer
 from workers.redis_url import UnsafeRedis, check_policy
 
@@ -65,6 +66,7 @@ class Supervisor:
     Entering takes the data folder's lock, checks the port, starts Valkey unless `redis_url` names
     a server, calls `prepare` (migrations), and starts the children. Whatever keeps it from that is
     a `CannotStart`. Enter it in the main thread. Children find the server in `REDIS_URL`.
+    While it is open, Ctrl-C, SIGTERM and a hang-up raise KeyboardInterrupt, the next one kills all.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class Supervisor:
         self.port = port
         self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         self._valkey = None if redis_url else ValkeyServer(self.data_dir)
-        self.redis_url = redis_url or ValkeyServer(self.data_dir).url
+        self.redis_url = redis_url or socket_url(self.data_dir)
         self._prepare = prepare
         self._ready = ready
         self._policy = policy or RestartPolicy()

@@ -1,13 +1,7 @@
-"""The embedded Valkey server: durable, private to its owner, and never an orphan.
-
-It listens on a unix socket only. The socket is `valkey.sock` in the data folder; a path too long
-for the kernel moves to a folder under /tmp whose name follows from the data folder, so that every
-process finds it without asking.
-"""
+"""The embedded Valkey server: durable, private to its owner, and never an orphan."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import signal
@@ -15,33 +9,18 @@ import stat
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-from urllib.parse import quote
 
 import redis
 
 from dashboard.local.errors import CannotStart
+from dashboard.local.lock import try_lock
 from dashboard.local.logs import private_folder, rotate, tail
 from dashboard.local.processes import Process
+from dashboard.local.sockets import SHORT_ROOT, socket_path, socket_url
 from dashboard.local.waiting import until
 
-SOCKET_PATH_BYTES = 100
 READY_SECONDS = 30.0
 STOP_SECONDS = 10.0
-SHORT_ROOT = Path("/tmp")  # noqa: S108 - the folder in it is checked to be ours alone
-
-
-def socket_path(folder: Path) -> Path:
-    """Where the server of this data folder listens."""
-    path = folder.absolute() / "valkey.sock"
-    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES:
-        return path
-    name = hashlib.sha256(os.fsencode(folder.absolute())).hexdigest()[:16]
-    return SHORT_ROOT / f"loopwarden-{os.geteuid()}-{name}" / "valkey.sock"
-
-
-def socket_url(folder: Path) -> str:
-    """The address of this data folder's server, as redis-py and Channels spell it."""
-    return f"unix://{quote(str(socket_path(folder)))}?db=0"
 
 
 def find_binary() -> Path:
@@ -104,11 +83,23 @@ class ValkeyServer:
     def start(self) -> None:
         """Start it unless it answers. Raises `CannotStart` with the last log lines."""
         _private_parent(self._socket)
-        if self.answers():
-            return
-        self._socket.unlink(missing_ok=True)
         private_folder(self._folder / "valkey")
         private_folder(self.log.parent)
+        lock = os.open(self._folder / "valkey" / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            # One that is ending still writes its data and takes the socket file with it.
+            if not until(lambda: self.answers() or try_lock(lock), seconds=READY_SECONDS):
+                raise CannotStart(
+                    f"a Valkey server holds {self._folder / 'valkey'} and does not answer."
+                    f" Stop it, then start again. End of {self.log}:\n{tail(self.log)}"
+                )
+            if not self.answers():
+                self._launch(lock)
+        finally:
+            os.close(lock)
+
+    def _launch(self, lock: int) -> None:
+        self._socket.unlink(missing_ok=True)
         rotate(self.log)
         self._process = Process(
             [self._binary or find_binary(), *self._options()],
@@ -116,6 +107,8 @@ class ValkeyServer:
             # A locale that is not installed stops the server; SIGTERM lets it write its log out.
             env={"LC_ALL": "C", "PATH": os.environ.get("PATH", os.defpath)},
             death_signal=signal.SIGTERM,
+            # The server holds the lock of its folder as long as it lives.
+            pass_fds=[lock],
         )
         until(lambda: self.answers() or not self._lives(), seconds=READY_SECONDS)
         if not self.answers():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
@@ -18,17 +16,23 @@ _SENTENCES = {
 }
 
 
-def bad_request(request: HttpRequest, **_given: Any) -> HttpResponse:
+# Django calls these by name with the exception, which people need not see.
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:  # noqa: ARG001
     """400."""
     return _answer(request, 400)
 
 
-def forbidden(request: HttpRequest, **_given: Any) -> HttpResponse:
-    """403, also for a form without its CSRF token."""
+def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:  # noqa: ARG001
+    """403."""
     return _answer(request, 403)
 
 
-def not_found(request: HttpRequest, **_given: Any) -> HttpResponse:
+def without_token(request: HttpRequest, reason: str = "") -> HttpResponse:  # noqa: ARG001
+    """403 for a form without its CSRF token."""
+    return _answer(request, 403)
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:  # noqa: ARG001
     """404."""
     return _answer(request, 404)
 

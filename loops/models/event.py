@@ -34,8 +34,8 @@ class Outbox(models.Model):
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="wakeups")
     attempt_no = models.PositiveIntegerField()
     created_at = models.DateTimeField(auto_now_add=True)
+    tried_at = models.DateTimeField(null=True)
     sent_at = models.DateTimeField(null=True)
-    tries = models.PositiveIntegerField(default=0)
 
     class Meta:
         indexes = [

@@ -37,11 +37,6 @@ class AgentProfile(models.Model):
     def __str__(self) -> str:
         return self.name
 
-    @property
-    def priced(self) -> bool:
-        """Whether a cost cap can be held. A price of 0 is a price; none is not."""
-        return self.input_usd_per_mtok is not None and self.output_usd_per_mtok is not None
-
 
 class OnLimit(models.TextChoices):
     """What becomes of a run when a limit is reached."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,6 @@ import pytest
 from workers.control import ControlRepo
 from workers.git import make_git_dir
 from workers.snapshots import Snapshotter
-
-Shell = Callable[..., subprocess.CompletedProcess[str]]
 
 START = (
     "git init -q -b main . && git config user.email u@example.test && git config user.name U "
@@ -38,8 +35,9 @@ def folder(tmp_path: Path) -> Path:
 def sh(script: str, cwd: Path, *, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run a bash script in a folder."""
     return subprocess.run(
-        ["bash", "-c", script], cwd=cwd, check=check, capture_output=True, text=True, timeout=60
-    )
+        ["bash", "-c", script], cwd=cwd, check=check, capture_output=True, text=True, timeout=60,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
 
 
 def bare_control(tmp_path: Path) -> ControlRepo:

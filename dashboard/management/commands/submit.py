@@ -8,9 +8,14 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError
 
+from dashboard.local.database import prepare_database
+from dashboard.local.errors import CannotStart, ChildFailed
 from dashboard.local.stack import local_stack
+from dashboard.local.supervisor import Supervisor
 from dashboard.progress import EXIT_CODES, Stopped, follow
 from dashboard.results import how_to_take
 from loops.figures import effective_status
@@ -54,12 +59,24 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **options: Any) -> None:
         """Submit, and wait if asked to."""
+        try:
+            self._submit(options)
+        except CannotStart as error:
+            raise CommandError(str(error)) from error
+        except OperationalError as error:
+            message = f"the database cannot be written: {error}. Nothing was stored."
+            raise CommandError(message) from error
+
+    def _submit(self, options: dict[str, Any]) -> None:
         request = self._request(options)
+        if not Supervisor.running(settings.DATA_DIR):
+            prepare_database()
         project, _ = Project.objects.get_or_create(
             slug=options["project"], defaults={"name": options["project"].capitalize()}
         )
         try:
-            task = accept(request, project=project, user=None)
+            roots = settings.LOOPWARDEN_SHELL_ROOTS
+            task = accept(request, project=project, user=None, roots=roots)
         except Refused as refused:
             for problem in refused.problems:
                 self.stderr.write(f"{problem.field}: {problem.message}")
@@ -76,7 +93,7 @@ class Command(BaseCommand):
         with local_stack(say=self.stdout.write) as stack:
             try:
                 (run,) = follow([run.pk], self.stdout.write, alive=stack.alive)
-            except (Stopped, KeyboardInterrupt):
+            except (Stopped, ChildFailed, KeyboardInterrupt):
                 self.stderr.write(f"{run.task.key} goes on as soon as a worker is there again.")
                 return 1
         self.stdout.write(f"{run.task.key}: {run.sentence or run.status}")

@@ -15,6 +15,8 @@ from dashboard.local.supervisor import Supervisor
 
 
 class Command(BaseCommand):
+    # The tender checks the system, in parallel with the other starts.
+    requires_system_checks: tuple[str, ...] = ()
     help = "Start Valkey, the web server, a worker and the tender; stop all of them on Ctrl-C."
 
     def add_arguments(self, parser: CommandParser) -> None:

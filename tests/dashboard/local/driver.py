@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from dashboard.local.errors import CannotStart
@@ -34,7 +35,7 @@ def main(data: Path, *, port: int, worker: str = "wait", redis_url: str = "") ->
         ready=(data / "worker.pid").exists,
         policy=RestartPolicy(quick_restarts=3, first_pause_seconds=0.05),
     )
-    with supervisor:
+    with suppress(KeyboardInterrupt), supervisor:
         supervisor.wait_ready(30)
         print("ready", flush=True)
         supervisor.serve_forever()

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
+from dashboard.local.sockets import socket_url
 from dashboard.local.standard import standard_children, standard_supervisor
-from dashboard.local.valkey import socket_url
 
 
 def test_the_children_stop_before_the_work_they_hand_out() -> None:

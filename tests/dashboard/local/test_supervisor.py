@@ -14,8 +14,9 @@ from dashboard.local.errors import CannotStart, ChildFailed
 from dashboard.local.keeper import RestartPolicy
 from dashboard.local.lock import LOCK_NAME
 from dashboard.local.ports import answers, free_port
+from dashboard.local.sockets import socket_path
 from dashboard.local.supervisor import Child, Supervisor
-from dashboard.local.valkey import ValkeyServer, socket_path
+from dashboard.local.valkey import ValkeyServer
 from dashboard.local.waiting import until
 from tests.dashboard.local.support import WAIT_SECONDS, alive, driver, gone, started
 
@@ -59,7 +60,7 @@ def test_it_starts_again_on_what_a_killed_one_left(tmp_path: Path) -> None:
         one.end(signal.SIGKILL)
     with started(tmp_path) as one:
         assert gone(*first)
-        assert all(map(alive, one.pids()))
+        assert until(lambda: all(map(alive, one.pids())), seconds=WAIT_SECONDS)
         assert one.end(signal.SIGTERM) == 0
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import stat
@@ -14,8 +15,10 @@ import redis
 
 from dashboard.local import valkey
 from dashboard.local.errors import CannotStart
-from dashboard.local.valkey import ValkeyServer, find_binary, socket_path
-from tests.dashboard.local.support import alive, gone, read_pid
+from dashboard.local.sockets import socket_path
+from dashboard.local.valkey import ValkeyServer, find_binary
+from dashboard.local.waiting import until
+from tests.dashboard.local.support import WAIT_SECONDS, alive, gone, read_pid
 
 
 @contextmanager
@@ -53,8 +56,7 @@ def test_it_keeps_its_data_when_it_is_killed(tmp_path: Path) -> None:
         pid = server.pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        assert gone(pid)
-        assert not server.alive()
+        assert until(lambda: not server.alive(), seconds=WAIT_SECONDS)
         # The socket file of the dead server is in the way now.
         server.start()
         assert one.get("queued") == "work"
@@ -66,6 +68,28 @@ def test_a_server_that_answers_is_used_and_left_alone(tmp_path: Path) -> None:
             assert second.pid is None
             assert second.alive()
         assert server.answers()
+
+
+def test_it_waits_for_a_server_that_is_still_ending(tmp_path: Path) -> None:
+    with ValkeyServer(tmp_path) as server:
+        assert server.pid is not None
+        # A stopped process neither answers nor lets go of its folder.
+        os.kill(server.pid, signal.SIGSTOP)
+        killing = f"sleep 0.3; kill -9 {server.pid}"
+        with subprocess.Popen(["sh", "-c", killing]), ValkeyServer(tmp_path) as second:
+            assert second.pid not in (None, server.pid)
+            assert second.answers()
+
+
+def test_a_server_that_neither_answers_nor_ends_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(valkey, "READY_SECONDS", 0.1)
+    (tmp_path / "valkey").mkdir()
+    with (tmp_path / "valkey" / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(CannotStart, match="does not answer"):
+            ValkeyServer(tmp_path).start()
 
 
 def test_it_stops_for_good(tmp_path: Path) -> None:

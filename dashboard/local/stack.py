@@ -1,0 +1,49 @@
+"""Makes sure that something works on the queue: what runs already is used, else it is started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from dashboard.local.readiness import registered_since
+from dashboard.local.standard import standard_supervisor
+from dashboard.local.supervisor import Supervisor
+from loops.models import WorkerPresence
+from workers.presence import ALIVE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """What keeps runs going. `alive` says whether it still does."""
+
+    alive: Callable[[], bool]
+
+
+@contextmanager
+def local_stack(say: Callable[[str], object]) -> Iterator[Stack]:
+    """Use the workers that are there, or start the local parts and stop them afterwards.
+
+    Raises `CannotStart`.
+    """
+    if Supervisor.running(settings.DATA_DIR) or _workers_alive():
+        yield Stack(alive=lambda: bool(Supervisor.running(settings.DATA_DIR)) or _workers_alive())
+        return
+    say("No worker is running: starting one for this task.")
+    with standard_supervisor(ready=registered_since(timezone.now())) as supervisor:
+        supervisor.wait_ready()
+
+        def alive() -> bool:
+            supervisor.check()
+            return True
+
+        yield Stack(alive=alive)
+
+
+def _workers_alive() -> bool:
+    seen = WorkerPresence.objects.filter(seen_at__gt=Now() - ALIVE).values_list("kind", flat=True)
+    return {"worker", "tender"} <= set(seen)

@@ -1,0 +1,112 @@
+"""`manage.py agent`: agent profiles from the command line."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from pydantic import ValidationError
+
+from loops.models import AgentProfile
+from workers import agents
+
+
+class Command(BaseCommand):
+    """Lists, sets and removes agent profiles."""
+
+    help = (
+        "Agent profiles. Example: manage.py agent set fixer command"
+        ' --config \'{"argv": ["my-agent", "--print"]}\' --price 2 10'
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """One verb each."""
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        verbs.add_parser("list", help="the profiles there are")
+        remove = verbs.add_parser("remove", help="take a profile away")
+        remove.add_argument("name")
+        change = verbs.add_parser("set", help="add a profile, or change one")
+        change.add_argument("name", help="short, such as fixer or fast-reviewer")
+        change.add_argument("provider", choices=agents.NAMES)
+        change.add_argument("--config", default="{}", help="the provider's settings as JSON")
+        change.add_argument(
+            "--price",
+            nargs=2,
+            metavar=("IN", "OUT"),
+            help="US dollars per million tokens; 0 is free",
+        )
+        change.add_argument("--max-running", type=int, default=16, help="calls at the same time")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        """Do what the verb says."""
+        match options["verb"]:
+            case "list":
+                self._list()
+            case "remove":
+                self._remove(options["name"])
+            case _:
+                self._set(options)
+
+    def _list(self) -> None:
+        for profile in AgentProfile.objects.order_by("name"):
+            price = (
+                f"${profile.input_usd_per_mtok:f} in, ${profile.output_usd_per_mtok:f} out"
+                if profile.input_usd_per_mtok is not None
+                else "no price"
+            )
+            self.stdout.write(f"{profile.name}  {profile.provider}  {price}")
+
+    def _remove(self, name: str) -> None:
+        removed, _ = AgentProfile.objects.filter(name=name).delete()
+        if not removed:
+            raise CommandError(f"there is no agent profile {name!r}")
+        self.stdout.write(f"{name} removed")
+
+    def _set(self, options: dict[str, Any]) -> None:
+        config = _config(options["provider"], options["config"])
+        incoming, outgoing = _prices(options["price"])
+        if options["max_running"] < 1:
+            raise CommandError("--max-running: must be at least 1")
+        AgentProfile.objects.update_or_create(
+            name=options["name"],
+            defaults={
+                "provider": options["provider"],
+                "config": config,
+                "input_usd_per_mtok": incoming,
+                "output_usd_per_mtok": outgoing,
+                "max_running": options["max_running"],
+            },
+        )
+        self.stdout.write(f"{options['name']} is set")
+
+
+def _config(provider: str, text: str) -> dict[str, Any]:
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        raise CommandError(f"--config: is no JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise CommandError("--config: must be a JSON object")
+    try:
+        agents.get(provider).open(config)
+    except ValidationError as error:
+        problems = [
+            f"--config {'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()
+        ]
+        raise CommandError("\n".join(problems)) from error
+    return config
+
+
+def _prices(given: list[str] | None) -> tuple[Decimal | None, Decimal | None]:
+    if given is None:
+        return None, None
+    try:
+        incoming, outgoing = (Decimal(text) for text in given)
+    except InvalidOperation as error:
+        raise CommandError("--price: must be two numbers, such as 2 10") from error
+    if incoming < 0 or outgoing < 0:
+        raise CommandError("--price: must not be negative")
+    return incoming, outgoing
