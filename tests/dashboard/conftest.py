@@ -35,10 +35,15 @@ def profiles(db: None) -> list[AgentProfile]:
         AgentProfile.objects.create(
             name="scripted-coder",
             provider="scripted",
+            config={"steps": []},
             input_usd_per_mtok=0,
             output_usd_per_mtok=0,
         ),
-        AgentProfile.objects.create(name="local-model", provider="command"),
+        AgentProfile.objects.create(
+            name="local-model",
+            provider="command",
+            config={"argv": ["model"], "usage_json": True, "max_tokens": 1000},
+        ),
     ]
 
 
