@@ -14,8 +14,3 @@ def provider_of(profile: AgentProfile) -> Provider:
     if incoming is not None and outgoing is not None:
         prices = Prices(input_usd_per_mtok=incoming, output_usd_per_mtok=outgoing)
     return agents.get(profile.provider).open(profile.config, prices)
-
-
-def is_priced(profile: AgentProfile) -> bool:
-    """Whether the most that a call of it can cost is known before the call."""
-    return provider_of(profile).priced

@@ -14,7 +14,7 @@ from typing import Any
 import redis
 from django.db import connection
 
-from loops.core.errors import AgentFault, LimitReached, LoopwardenError
+from loops.core.errors import AgentFault, LoopwardenError
 from loops.core.limits import Amount, Limits, first_refusal
 from loops.models import Run, Step, StepStatus
 from loops.store import ledger
@@ -30,7 +30,7 @@ class Draining(LoopwardenError):
 
 
 class CountersAway(LoopwardenError):
-    """Redis is away, so no call can be admitted. The attempt goes back and waits."""
+    """Redis is away or contradicts the ledger: the attempt goes back and waits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,7 @@ class Recorder:
         try:
             with released_db():
                 performed = act()
-        except LoopwardenError as error:
+        except Exception as error:
             self._settle(call.seq, reservation, _failed(error), worst)
             raise
         reach("answered")
@@ -142,23 +142,20 @@ class Recorder:
                 if budgets.admit(claim.run_id, reservation, worst, self._limits):
                     if ledger.send(reservation):
                         return reservation
+                    ledger.release(reservation)
                     budgets.settle(claim.run_id, reservation, Amount())
-                elif forgotten:
-                    ledger.release(reservation)
-                    raise self._refused(worst)
-                else:
-                    # A late settle can leave the counters above the ledger: ask the ledger once.
-                    ledger.release(reservation)
-                    budgets.forget(claim.run_id)
-                    forgotten = True
+                    continue
+                ledger.release(reservation)
+                if forgotten:
+                    raise CountersAway("the budget counters contradict the ledger")
+                # A late settle can leave the counters above the ledger: ask the ledger once.
+                budgets.forget(claim.run_id)
+                forgotten = True
             except budgets.Voided:
                 continue
             except redis.RedisError as error:
                 ledger.release(reservation)
                 raise CountersAway(f"Redis is away: {error}") from error
-
-    def _refused(self, worst: Amount) -> LimitReached:
-        return LimitReached("budget counters", used=0, reserved=0, asked=worst.tokens, cap=0)
 
     def _settle(
         self, seq: int, reservation: int, outcome: ledger.StepResult, worst: Amount
@@ -181,7 +178,7 @@ class Recorder:
             raise ledger.LeaseLost
 
 
-def _failed(error: LoopwardenError) -> ledger.StepResult:
+def _failed(error: Exception) -> ledger.StepResult:
     """A failure is charged in full unless its error knows what the call used."""
     known = error if isinstance(error, AgentFault) else AgentFault()
     return ledger.StepResult(

@@ -17,6 +17,7 @@ from django.db import connection
 from django.utils import timezone
 
 from loops.core.lifecycle import RunStatus
+from loops.figures import cap_hit_rate
 from loops.models import AgentProfile, Artifact, Reservation, Run, Step, StepKind, Task
 from loops.store import artifacts
 from loops.store.submit import Refused
@@ -348,3 +349,39 @@ def test_a_model_without_tools_cannot_work_in_a_repository(tmp_path: Path) -> No
         run = scenes.step(task.runs.get())
         assert server.requests == []
     assert "cannot work in a repository" in run.attempts.get().error
+
+
+def test_s0_20_a_pair_of_the_same_model_is_told_so_at_submission() -> None:
+    with MessagesServer() as server:
+        run = pair(server)
+        assert not run.events.filter(kind="noted").exists()
+        config = AgentProfile.objects.get(name="coder").config
+        AgentProfile.objects.filter(name="reviewer").update(config=config)
+        again = accept(
+            TaskRequest(
+                pattern="coder_reviewer",
+                title="blind",
+                spec={"task": "Write it."},
+                limits={"iterations": 1},
+                agents={"coder": "coder", "reviewer": "reviewer"},
+            ),
+            project=scenes.project(),
+            user=None,
+        )
+    note = again.runs.get().events.get(kind="noted")
+    assert note.text == "coder and reviewer are the same model: they share blind spots"
+
+
+def test_s0_18_how_often_the_rounds_are_used_up_is_counted_by_pattern() -> None:
+    assert cap_hit_rate("coder_reviewer") == (0, 0)
+    hit = scenes.pair_task([scenes.code("a")], [scenes.changes("b")], name="hit", iterations=1)
+    fine = scenes.pair_task([scenes.code("a")], [scenes.APPROVED], name="fine")
+    scenes.pair_task([], [], name="waiting")
+    for task in (hit, fine):
+        scenes.drive(task.runs.get())
+    assert cap_hit_rate("coder_reviewer") == (1, 2)
+    item = hit.runs.get().escalations.get()
+    item.run.status, item.run.stop_reason = "escalated", "closed_by_person"
+    item.run.save()
+    assert cap_hit_rate("coder_reviewer") == (1, 2)
+    assert cap_hit_rate("check_fix") == (0, 0)

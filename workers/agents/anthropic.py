@@ -94,6 +94,11 @@ class MessagesAgent:
     works_in_workspace = False
 
     @property
+    def identity(self) -> str:
+        """The model and where it is."""
+        return f"{self.config.model} at {self.config.base_url}"
+
+    @property
     def supports_tools(self) -> bool:
         """Whether the server takes tools."""
         return self.config.tools

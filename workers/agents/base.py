@@ -75,6 +75,11 @@ class Provider(Protocol):
         ...
 
     @property
+    def identity(self) -> str:
+        """What answers: equal for the same model, empty when there is none."""
+        ...
+
+    @property
     def works_in_workspace(self) -> bool:
         """Whether the agent can change files by itself, in one call."""
         ...

@@ -67,6 +67,11 @@ class CommandAgent:
     asks_to_reserve = False
 
     @property
+    def identity(self) -> str:
+        """The command line."""
+        return " ".join(self.config.argv)
+
+    @property
     def priced(self) -> bool:
         """Whether the cost of a call has a known upper bound."""
         return self._max_cost() is not None
