@@ -146,6 +146,7 @@ def _handler_of(server: MessagesServer) -> type[BaseHTTPRequestHandler]:
 class _Handler(BaseHTTPRequestHandler):
     owner: MessagesServer
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     timeout = 0.2
 
     def setup(self) -> None:
