@@ -5,8 +5,8 @@ from __future__ import annotations
 import unicodedata
 from datetime import datetime, timedelta
 
-from django.utils.html import format_html, mark_safe
-from django.utils.safestring import SafeString
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
 
 _BIDI = set("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _UNSEEN = set("\u00ad\u034f\u115f\u1160\u180e\u200b\u2060\u2061\u2062\u2063\u2064\ufeff")
@@ -99,6 +99,11 @@ def span(length: timedelta | float) -> str:
                 f"{whole // size} {unit} {rest} {small_unit}" if rest else f"{whole // size} {unit}"
             )
     return f"{whole} s"
+
+
+def rough(seconds: float) -> str:
+    """A length of time for a narrow column: whole minutes from one minute on."""
+    return span(seconds if seconds < 60 else int(seconds) // 60 * 60)
 
 
 def ago(moment: datetime, now: datetime) -> str:

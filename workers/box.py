@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -96,9 +95,7 @@ class Box:
         """Go to the snapshot that a replayed step ended with; a fresh step is there already."""
         if not stored or self._now is None or Snapshot.load(stored).tree == self._now.tree:
             return
-        # The state of the folder's own git dir may name commits that only the lost folder had.
-        state = self._snapshots.snapshot().state
-        self._snapshots.restore(replace(Snapshot.load(stored), state=state))
+        self._snapshots.restore(Snapshot.load(stored))
         self.note()
 
     def snapshot(self) -> str:

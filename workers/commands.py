@@ -92,7 +92,7 @@ class _Running:
     started: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
     said: bytearray = field(default_factory=bytearray)
-    killed: bool = False
+    overdue: bool = False
 
     @property
     def output(self) -> IO[bytes]:
@@ -117,8 +117,7 @@ class _Running:
             self.control = -1
 
     def kill(self) -> None:
-        """The reaper does not answer: end it and the session of the command."""
-        self.killed = True
+        """The reaper does not answer: end it and the processes of the command that are known."""
         self.process.kill()
         for words in map(str.split, self.lines):
             if words[:1] == ["started"]:
@@ -184,7 +183,7 @@ def _follow(
                 running.stop()
                 deadline = min(deadline, now + _PATIENCE)
             if now > deadline:
-                running.kill()
+                running.overdue = True
                 break
             wait = deadline - now
             for key, _ in selector.select(min(wait, _CANCEL_POLL) if cancelled else wait):
@@ -192,6 +191,8 @@ def _follow(
                     _read(selector, output, capture)
                 else:
                     _hear(selector, running)
+    if not running.outcome:
+        running.kill()
     running.seconds = time.monotonic() - running.started
     while _chunk(output, capture):
         pass
@@ -230,10 +231,10 @@ def _result(
     warnings = []
     if "left-behind" in lines:
         warnings.append("background_process_killed")
-    if "survivors" in outcome or running.killed:
+    if "survivors" in outcome:
         warnings.append("process_survived")
     exit_code = int(outcome[-1]) if "ended" in outcome else None
-    timed_out = "timeout" in outcome or (running.killed and not outcome)
+    timed_out = "timeout" in outcome or running.overdue
     if exit_code is None and not timed_out:
         asked = cancelled is not None and cancelled.is_set()
         warnings.append("cancelled" if asked else "watcher_killed")

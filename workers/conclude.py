@@ -11,6 +11,7 @@ from loops.core.lifecycle import SENTENCES, RunStatus, StopReason
 from loops.gates import Proposal
 from loops.models import AttemptStatus, Decision, OnLimit, Run
 from loops.patterns.base import Pattern
+from loops.patterns.findings import as_feedback
 from loops.store.attempts import Conclusion
 
 _RETRY_SECONDS = 2
@@ -39,6 +40,8 @@ class Evidence:
     """Rejected artifact or diff, checks, hook."""
     hook_refused: bool = False
     """The project's own commit hook refuses the result."""
+    remarks: tuple[str, ...] = ()
+    """Said in the run's last event, such as script steps that nobody used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +144,7 @@ def _finish(facts: Facts, result: LoopResult[Any], draft: Conclusion) -> Ending:
                     draft,
                     status=RunStatus.SUCCEEDED,
                     stop_reason=StopReason.ACCEPTED,
-                    event=f"succeeded: {draft.label}",
+                    event="; ".join([f"succeeded: {draft.label}", *facts.evidence.remarks]),
                 )
             )
         case Outcome.BUDGET_EXHAUSTED:
@@ -149,8 +152,14 @@ def _finish(facts: Facts, result: LoopResult[Any], draft: Conclusion) -> Ending:
             return _at_limit(facts, StopReason.ITERATIONS, reason, draft)
         case Outcome.ESCALATED:
             escalation = result.escalation or Escalation(cause=StopReason.EVALUATOR, reason="")
-            draft = replace(draft, attempt_status=AttemptStatus.ESCALATED)
-            return _escalated(facts, escalation, draft)
+            return _escalated(facts, escalation, _for_a_person(facts, draft))
+
+
+def _for_a_person(facts: Facts, draft: Conclusion) -> Conclusion:
+    """If the person lets it go on, the agent gets the reasons, not the sentence for people."""
+    reasons = tuple(draft.data.get("reasons", ()))
+    feedback = as_feedback(reasons) if reasons else facts.run.feedback
+    return replace(draft, attempt_status=AttemptStatus.ESCALATED, feedback=feedback)
 
 
 def _escalated(facts: Facts, escalation: Escalation, draft: Conclusion) -> Ending:

@@ -113,7 +113,10 @@ class ControlRepo:
         That git dir stands on the base commit, so `git status` and `git diff` in the workspace
         show the work of the run. It is the agent's: the control plane never gives it to git again.
         """
-        folder.mkdir(parents=True, mode=0o700)
+        try:
+            folder.mkdir(parents=True, mode=0o700)
+        except OSError as error:
+            raise WorkspaceFault(f"no workspace can be made at {folder}: {error}") from error
         index = self.folder / "workspaces" / folder.name / "index"
         shutil.rmtree(index.parent, ignore_errors=True)
         index.parent.mkdir(parents=True)

@@ -69,6 +69,7 @@ def run_pre_commit_hook(
     hooks.mkdir(exist_ok=True)
     script = hooks / "pre-commit"
     script.unlink(missing_ok=True)
-    script.write_bytes(hook)
+    with script.open("xb") as file:
+        file.write(hook)
     script.chmod(0o755)
     return run_command(_RUN_HOOK, cwd=workspace, timeout=timeout, sandbox=sandbox)

@@ -206,10 +206,14 @@ class RunAgents:
             status__in=[StepStatus.DONE, StepStatus.FAILED],
         ).count()
 
-    @property
-    def turns(self) -> dict[str, int]:
-        """Calls so far, by role."""
-        return dict(self._turns)
+    def unused(self) -> list[str]:
+        """What the agents' scripts hold that the run did not use."""
+        profiles = {profile.name: profile for profile in self._profiles.values()}
+        return [
+            line
+            for profile in profiles.values()
+            for line in provider_of(profile).unused(self._turns)
+        ]
 
 
 def _replayed(performed: Performed) -> Reply:

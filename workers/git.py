@@ -17,10 +17,6 @@ from typing import NoReturn
 from loops.core.errors import WorkspaceFault
 
 TIMEOUT = 600.0
-EMPTY_TREE = {
-    "sha1": "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
-    "sha256": "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
-}
 
 # These win over every .gitattributes: content is stored and restored byte for byte, and an agent
 # cannot hide a file from the review by marking it as binary.
@@ -59,7 +55,6 @@ _ENVIRONMENT = {
     "GIT_ALLOW_PROTOCOL": "none",
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_LITERAL_PATHSPECS": "1",
     "GIT_NO_REPLACE_OBJECTS": "1",
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_PAGER": "cat",
@@ -108,7 +103,8 @@ class Git:
         process = subprocess.Popen(
             self._argv(args), cwd=self.work_tree or self.git_dir, env=self._env(),
             stdin=subprocess.PIPE if stdin else subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, start_new_session=True,
+            stderr=subprocess.PIPE if most is None else subprocess.DEVNULL,
+            start_new_session=True,
         )  # fmt: skip
         with process:
             try:
@@ -144,7 +140,8 @@ class Git:
 def _first_bytes(process: subprocess.Popen[bytes], most: int) -> Done:
     assert process.stdout is not None  # noqa: S101 - started with a pipe
     out = process.stdout.read(most)
-    return Done(0, out, b"")
+    # one that has more to say is ended by the caller, and did nothing wrong
+    return Done(0 if len(out) == most else process.wait(), out, b"")
 
 
 def make_git_dir(folder: Path, object_format: str = "sha1", *, borrow: Path | None = None) -> Git:

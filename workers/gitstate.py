@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import stat
 from pathlib import Path
@@ -14,7 +16,27 @@ State = tuple[tuple[str, str], ...]
 _MOST = 64_000_000
 
 
-def read_state(git: Git, folder: Path) -> State:
+class Blobs:
+    """Files as blobs of a control repository. What was stored a moment ago costs no process."""
+
+    def __init__(self, git: Git) -> None:
+        self._git = git
+        self._known: dict[bytes, str] = {}
+
+    def put(self, content: bytes) -> str:
+        """Store; the blob's id."""
+        digest = hashlib.sha256(content).digest()
+        if digest not in self._known:
+            blob = self._git.line("hash-object", "-w", "--stdin", stdin=content)
+            self._known[digest] = blob
+        return self._known[digest]
+
+    def get(self, blob: str) -> bytes:
+        """The bytes of a blob."""
+        return self._git.run("cat-file", "blob", blob)
+
+
+def read_state(blobs: Blobs, folder: Path) -> State:
     """HEAD, the index and the branch that HEAD names, stored as blobs."""
     names = ["HEAD", "index"]
     head = _read(folder, "HEAD") or b""
@@ -25,26 +47,32 @@ def read_state(git: Git, folder: Path) -> State:
     for name in names:
         content = _read(folder, name)
         if content is not None:
-            found.append((name, git.line("hash-object", "-w", "--stdin", stdin=content)))
+            found.append((name, blobs.put(content)))
     return tuple(found)
 
 
-def put_back(git: Git, folder: Path, before: State, after: State) -> None:
+def put_back(blobs: Blobs, folder: Path, before: State, after: State) -> None:
     """Undo each file that still is as it was in `after`; what others changed since then stays."""
-    old, new, now = dict(before), dict(after), dict(read_state(git, folder))
+    old, new, now = dict(before), dict(after), dict(read_state(blobs, folder))
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) == new.get(name) or now.get(name) != new.get(name):
             continue
-        file = folder / ".git" / name
-        if not _inside(folder, name):
-            continue
-        if name not in old:
-            file.unlink(missing_ok=True)
-            continue
-        file.parent.mkdir(parents=True, exist_ok=True)
-        fresh = file.with_name(f"{file.name}.loopwarden")
-        fresh.write_bytes(git.run("cat-file", "blob", old[name]))
-        fresh.replace(file)
+        if _inside(folder, name):
+            # a git dir that the agent has broken stays broken: only its own git needs it
+            with contextlib.suppress(OSError):
+                _write(folder / ".git" / name, blobs, old.get(name))
+
+
+def _write(file: Path, blobs: Blobs, blob: str | None) -> None:
+    if blob is None:
+        file.unlink(missing_ok=True)
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fresh = file.with_name(f"{file.name}.loopwarden")
+    fresh.unlink(missing_ok=True)
+    with fresh.open("xb") as target:  # never through a link that waits under this name
+        target.write(blobs.get(blob))
+    fresh.replace(file)
 
 
 def _inside(folder: Path, name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from typing import Any
 
 import redis
@@ -107,6 +108,7 @@ def _act(run: Run, lease: Lease) -> conclude.Ending:
             except LimitReached as raised:
                 error = raised
             evidence = gather(run, pattern, decision, box, sandbox)
+            evidence = replace(evidence, remarks=tuple(agents.unused()))
         except _NOT_THE_LOOPS:
             raise
         except Exception as raised:

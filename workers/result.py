@@ -95,8 +95,10 @@ def _fitting(texts: Sequence[str], room: int, rest: str) -> list[str]:
 def _patches(git: Git, before: str, after: str, files: Sequence[ChangedFile]) -> list[str]:
     """One patch per text file, without reading more than a few megabytes of them."""
     args = ("-c", f"core.bigFileThreshold={BIG_FILE}", "diff-tree", "-p", *_DIFF, before, after)
-    out = git.attempt(*args, most=_READ_MOST).out
-    sections = re.split(r"^(?=diff --git )", clean_text(out), flags=re.MULTILINE)
+    done = git.attempt(*args, most=_READ_MOST)
+    if done.code != 0:
+        git.fail(args, done)
+    sections = re.split(r"^(?=diff --git )", clean_text(done.out), flags=re.MULTILINE)
     texts = [section.rstrip("\n") for section in sections if section.startswith("diff --git ")]
     whole = sum(2 if file.kind.startswith("type change") else 1 for file in files)
     if len(texts) < whole and texts:

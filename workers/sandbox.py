@@ -113,7 +113,8 @@ class Sandbox:
             env=environment(Path("/tmp/home"), Path("/tmp")),  # noqa: S108 - a tmpfs of its own
             limits="core=0",
             wrapper=(self.binary, *self._confinement(cwd.resolve())),
-            inner_limits=limits,
+            # counted per user namespace, so it is the box that is limited, not the user
+            inner_limits=f"{limits},nproc=4096",
             command=tuple(argv),
         )
 

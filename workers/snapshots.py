@@ -7,12 +7,13 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 
 from loops.core.errors import WorkspaceFault
 from workers.control import ControlRepo
-from workers.gitstate import State, put_back, read_state
+from workers.git import split_z
+from workers.gitstate import Blobs, State, put_back, read_state
 from workers.staging import scan, stage
 from workers.trees import Change, changes, with_old_side
 
@@ -29,6 +30,8 @@ class Snapshot:
     """Folders with a git dir of their own, each with the tree of that git dir's files."""
     state: State = field(default=(), compare=False)
     """HEAD, index and branch of the folder's own git dir."""
+    place: str = field(default="", compare=False)
+    """Name of the folder. Elsewhere `state` does not hold: its commits exist in this one only."""
 
     @property
     def objects(self) -> tuple[str, ...]:
@@ -42,14 +45,14 @@ class Snapshot:
 
     def dump(self) -> str:
         """As one line of JSON, for a database row."""
-        return json.dumps({"tree": self.tree, "nested": self.nested, "state": self.state})
+        return json.dumps(asdict(self))
 
     @classmethod
     def load(cls, text: str) -> Snapshot:
         """What `dump` wrote."""
         raw = json.loads(text)
         pairs = [tuple((str(name), str(oid)) for name, oid in raw[k]) for k in ("nested", "state")]
-        return cls(tree=str(raw["tree"]), nested=pairs[0], state=pairs[1])
+        return cls(tree=raw["tree"], nested=pairs[0], state=pairs[1], place=raw["place"])
 
 
 class Snapshotter:
@@ -59,6 +62,7 @@ class Snapshotter:
         self.folder = folder
         self.max_bytes = max_bytes
         self.git = control.git.at(folder, control.index_for(folder))
+        self.blobs = Blobs(self.git)
 
     def snapshot(self) -> Snapshot:
         """Tracked and untracked files, without what the ignore rules name.
@@ -71,7 +75,8 @@ class Snapshotter:
         return Snapshot(
             tree=self.git.line("write-tree"),
             nested=tuple((path, self._vault(path)) for path in nested),
-            state=read_state(self.git, self.folder),
+            state=read_state(self.blobs, self.folder),
+            place=self.folder.name,
         )
 
     def restore(self, target: Snapshot) -> None:
@@ -84,6 +89,8 @@ class Snapshotter:
         Raises `WorkspaceFault` when somebody else changed the same path, and when the files are
         not exactly right afterwards.
         """
+        if astuple(before) == astuple(after):
+            return
         now = self.snapshot()
         plan = self._plan(before, after, now)
         target = with_old_side(self.git, now.tree, plan)
@@ -94,7 +101,8 @@ class Snapshotter:
         else:
             self._switch(now.tree, target)
         self._put_in_git_dirs(before, after)
-        put_back(self.git, self.folder, before.state, after.state)
+        if before.place == after.place == self.folder.name:
+            put_back(self.blobs, self.folder, before.state, after.state)
         self._verify(target, rules=rules)
 
     def _plan(self, before: Snapshot, after: Snapshot, now: Snapshot) -> list[Change]:
@@ -128,12 +136,22 @@ class Snapshotter:
                 kept.append(change)
         first = with_old_side(self.git, now, dict.fromkeys(kept))
         self._switch(now, first)
-        new = b"".join(c.path + b"\0" for c in plan if c.added and c not in kept)
-        done = self.git.attempt("check-ignore", "--no-index", "-z", "--stdin", stdin=new)
-        if done.out:
-            self.git.run("update-index", "--force-remove", "-z", "--stdin", stdin=done.out)
+        hidden = self._ignored([c.path for c in plan if c.added and c not in kept])
+        if hidden:
+            stdin = b"".join(path + b"\0" for path in hidden)
+            self.git.run("update-index", "--force-remove", "-z", "--stdin", stdin=stdin)
             first = self.git.line("write-tree")
         self._switch(first, target)
+
+    def _ignored(self, paths: Sequence[bytes]) -> list[bytes]:
+        """Those that the rules in the folder hide now."""
+        # "./" keeps a name such as ":(x)" from being read as a pattern
+        stdin = b"".join(b"./" + path + b"\0" for path in paths)
+        args = ("check-ignore", "--no-index", "-z", "--stdin")
+        done = self.git.attempt(*args, stdin=stdin)
+        if done.code not in (0, 1):
+            self.git.fail(args, done)
+        return [path.removeprefix(b"./") for path in split_z(done.out)]
 
     def _switch(self, old: str, new: str) -> None:
         """Two trees, one move: only what differs is touched, emptied folders go."""
@@ -164,8 +182,12 @@ class Snapshotter:
 
     def _plain(self, nested: str) -> Path | None:
         git_dir = self.folder / nested / ".git"
-        plain = git_dir.is_dir() and git_dir.resolve() == self.folder.resolve() / nested / ".git"
+        plain = git_dir.is_dir() and not git_dir.is_symlink() and self._reached_directly(nested)
         return git_dir if plain else None
+
+    def _reached_directly(self, nested: str) -> bool:
+        """No link on the way: an agent could aim one at any folder of this user."""
+        return (self.folder / nested).resolve() == self.folder.resolve() / nested
 
     def _take_out_git_dirs(self, before: Snapshot, after: Snapshot, now: Snapshot) -> None:
         held = dict(now.nested)
@@ -173,7 +195,7 @@ class Snapshotter:
             git_dir = self._plain(path)
             if git_dir is not None:
                 shutil.rmtree(git_dir)
-            elif path in held and (self.folder / path).resolve().is_relative_to(self.folder):
+            elif path in held and self._reached_directly(path):
                 (self.folder / path / ".git").unlink(missing_ok=True)
 
     def _put_in_git_dirs(self, before: Snapshot, after: Snapshot) -> None:
@@ -182,11 +204,14 @@ class Snapshotter:
             if path in moved and tree:
                 self.put_git_dir(path, tree)
         for path in moved - dict(before.nested).keys():
-            _remove_empty(self.folder / path)
+            if self._reached_directly(path):
+                _remove_empty(self.folder / path)
 
     def put_git_dir(self, nested: str, tree: str) -> None:
         """Write the git dir of a nested repository from a snapshot."""
         git_dir = self.folder / nested / ".git"
+        if git_dir.is_symlink() or not self._reached_directly(nested):
+            raise WorkspaceFault(f"{nested} is a link now: its git dir cannot be put back")
         for part in ("objects", "refs"):
             (git_dir / part).mkdir(parents=True, exist_ok=True)
         if self.git.index is not None:

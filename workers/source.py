@@ -10,19 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from loops.core.errors import WorkspaceFault
 from workers.git import Git, make_git_dir, split_z
-from workers.staging import TooLarge, scan, stage
+from workers.locate import SourceFault, SourceTooLarge, locate
+from workers.staging import scan, stage
 
 MAX_SOURCE_BYTES = 2_000_000_000
 HOOK_BYTES = 65_536
-_OWN_SETTINGS = ("core.filemode", "core.symlinks", "core.ignorecase", "core.autocrlf", "core.eol")
-
-
-class SourceFault(WorkspaceFault):
-    """This repository cannot be the source of a run. `field` names the form field to mark."""
-
-    field = "repo"
+_OWN_SETTINGS = r"^core\.(filemode|symlinks|ignorecase|autocrlf|eol)$"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +58,7 @@ def inspect_source(
     `roots` are the folders that repositories may come from. Raises `SourceFault` with one sentence
     that names the problem and the remedy.
     """
-    top, git_dir, bare = _find(_allowed(Path(path), roots))
-    common_dir = _common_dir(git_dir)
-    _inside(common_dir, roots)
+    top, git_dir, common_dir, bare = locate(Path(path), roots)
     git = Git(git_dir, None if bare else top)
     head = git.attempt("rev-parse", "--verify", "-q", "HEAD^{commit}")
     if head.code != 0:
@@ -156,65 +148,12 @@ def _adopt_work_tree(git: Git, source: Source) -> None:
         shutil.copyfile(exclude, git.git_dir / "info/exclude")
     # line ends follow the project's own rules here, or every file of a CRLF checkout would differ
     (git.git_dir / "info/attributes").write_text("* -filter -ident -working-tree-encoding\n")
-    theirs = Git(source.git_dir)
-    for name in _OWN_SETTINGS:
-        found = theirs.attempt("config", "--local", "--get", name)
-        if found.code == 0:
-            git.run("config", name, os.fsdecode(found.out.strip()))
-
-
-def _allowed(path: Path, roots: Sequence[Path]) -> Path:
-    try:
-        real = path.expanduser().resolve(strict=True)
-    except (OSError, RuntimeError) as error:
-        reason = "cannot be read" if isinstance(error, PermissionError) else "does not exist"
-        raise SourceFault(f"{path} {reason} on the worker's host: check the path") from error
-    _inside(real, roots)
-    if not real.is_dir():
-        raise SourceFault(f"{path} is a file: name the folder of a git repository")
-    if not os.access(real, os.R_OK | os.X_OK):
-        raise SourceFault(f"{path} cannot be read: give the worker's user access to it")
-    return real
-
-
-def _inside(path: Path, roots: Sequence[Path]) -> None:
-    if not any(path.is_relative_to(root.resolve()) for root in roots):
-        names = ", ".join(map(str, roots)) or "none"
-        raise SourceFault(
-            f"{path} lies outside of the folders that repositories may come from ({names}): "
-            "move it there, or let an administrator add its folder to LOOPWARDEN_REPO_ROOTS"
-        )
-
-
-def _find(start: Path) -> tuple[Path, Path, bool]:
-    """Top folder, git dir, bare. Found by hand: git would stop at another user's folder."""
-    for folder in (start, *start.parents):
-        entry = folder / ".git"
-        if entry.is_dir():
-            return folder, _readable(entry), False
-        if entry.is_file():
-            target = os.fsdecode(_readable(entry).read_bytes()).removeprefix("gitdir:").strip()
-            git_dir = (folder / target).resolve()
-            if not (git_dir / "HEAD").is_file():
-                raise SourceFault(f"{entry} points to {target}, which is no git dir: repair it")
-            return folder, git_dir, False
-        if all((folder / part).exists() for part in ("HEAD", "objects", "refs")):
-            return folder, _readable(folder), True
-    raise SourceFault(f"{start} is no git repository: run git init and commit, or name another one")
-
-
-def _readable(path: Path) -> Path:
-    if not os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0)):
-        raise SourceFault(f"{path} cannot be read: give the worker's user access to it")
-    return path
-
-
-def _common_dir(git_dir: Path) -> Path:
-    """Where a linked worktree keeps its objects."""
-    pointer = git_dir / "commondir"
-    if not pointer.is_file():
-        return git_dir.resolve()
-    return (git_dir / os.fsdecode(pointer.read_bytes()).strip()).resolve()
+    args = ("config", "--local", "-z", "--get-regexp", _OWN_SETTINGS)
+    with (git.git_dir / "config").open("a") as config:
+        for entry in split_z(Git(source.git_dir).attempt(*args).out):
+            name, _, value = os.fsdecode(entry).partition("\n")
+            if value.isalpha():
+                config.write(f"[core]\n\t{name.removeprefix('core.')} = {value}\n")
 
 
 def _hook(git: Git, top: Path, common_dir: Path) -> bytes | None:
@@ -245,10 +184,6 @@ def _check_size(git: Git, source: Source, max_bytes: int) -> None:
             f"{source.path} holds {max(files, history):,} bytes, more than the {max_bytes:,} "
             "allowed: use a smaller repository or raise the limit"
         )
-
-
-class SourceTooLarge(SourceFault, TooLarge):
-    """The repository is larger than this installation allows."""
 
 
 def _with_state(git: Git, source: Source) -> Source:

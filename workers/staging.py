@@ -145,7 +145,9 @@ def _with_git_dir(root: bytes, folders: set[bytes]) -> set[bytes]:
         while current and current not in every:
             every.add(current)
             current = os.path.dirname(current)  # noqa: PTH120
-    return {path for path in every if os.path.lexists(os.path.join(root, path, b".git"))}  # noqa: PTH118
+    found = {path for path in every if os.path.lexists(os.path.join(root, path, b".git"))}  # noqa: PTH118
+    real = os.path.realpath(root)
+    return {path for path in found if os.path.realpath(root + b"/" + path) == real + b"/" + path}
 
 
 def _joined(paths: Iterable[bytes]) -> bytes:

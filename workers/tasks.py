@@ -12,7 +12,7 @@ from workers import presence, sandbox
 from workers.app import ITERATE, app
 from workers.iteration import run_iteration
 from workers.lease import draining
-from workers.redis_url import check_policy
+from workers.redis_url import UnsafeRedis, check_policy
 
 _stopped = threading.Event()
 
@@ -26,8 +26,12 @@ def iterate(run_id: int, attempt_no: int) -> None:
 @worker_ready.connect
 def begin(**_kwargs: Any) -> None:
     """Refuse a server that may drop keys, try the sandbox once, say that this worker is there."""
-    check_policy(settings.REDIS_URL)
-    label = sandbox.detect(settings.LOOPWARDEN_SANDBOX).label
+    try:
+        check_policy(settings.REDIS_URL)
+        label = sandbox.detect(settings.LOOPWARDEN_SANDBOX).label
+    except (UnsafeRedis, sandbox.SandboxUnavailable) as error:
+        # Celery logs any other exception of a signal and goes on.
+        raise SystemExit(str(error)) from error
     presence.keep_announcing("worker", label, _stopped)
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from loops.core.contract import AuthorityScope, Evaluation, Judgment, LoopContract
 from loops.core.effects import Effects
-from loops.core.errors import ContractError, LoopwardenError
+from loops.core.errors import ContractError
 from loops.core.limits import Limits
 from loops.core.wrapping import Tag, nonce_for, wrap
 
@@ -37,8 +37,13 @@ SpecT = TypeVar("SpecT", bound=SpecModel)
 StateT = TypeVar("StateT", bound=BaseModel)
 
 
-class TaskRefused(LoopwardenError):
-    """A task of this pattern cannot be run as it is submitted."""
+@dataclass(frozen=True, kw_only=True)
+class Misfit:
+    """One thing in a submission that does not fit the pattern, with the remedy in its message."""
+
+    field: str
+    """Dotted name, such as `agents.coder`."""
+    message: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,27 +137,30 @@ class Pattern(Generic[SpecT, StateT]):
         """The stored form of a state."""
         return state.model_dump(mode="json")
 
-    def refuse(
-        self, spec: SpecT, limits: Limits, *, roles: Collection[str], has_workspace: bool
-    ) -> None:
-        """Raise `TaskRefused` if a task with this spec could not be carried out."""
+    def misfits(
+        self, spec: SpecT, *, iterations: int, roles: Collection[str], has_workspace: bool
+    ) -> list[Misfit]:
+        """Everything that keeps a task with this spec from being carried out."""
+        found = []
         try:
             self.initial(spec)
         except ContractError as error:
-            raise TaskRefused(str(error)) from error
+            found.append(Misfit(field="spec", message=str(error)))
         needs = self.needs(spec)
-        missing = sorted(needs.roles - set(roles))
-        if missing:
-            raise TaskRefused(f"{self.name} needs an agent for: {', '.join(missing)}")
-        foreign = sorted(set(roles) - set(self.roles))
-        if foreign and not self.open_roles:
-            raise TaskRefused(f"{self.name} has no role called: {', '.join(foreign)}")
+        for role in sorted(needs.roles - set(roles)):
+            message = "is missing: name an agent profile"
+            found.append(Misfit(field=f"agents.{role}", message=message))
+        for role in sorted(set(roles) - set(self.roles)) if not self.open_roles else ():
+            there_are = ", ".join(self.roles) or "none"
+            message = f"{self.name} has no such role; there are: {there_are}"
+            found.append(Misfit(field=f"agents.{role}", message=message))
         if needs.workspace and not has_workspace:
-            raise TaskRefused(f"{self.name} needs a repository to work in")
+            message = f"{self.name} works on a repository: name its path"
+            found.append(Misfit(field="source.repo", message=message))
         if has_workspace and self.uses_workspace == "none":
-            raise TaskRefused(f"{self.name} does not work in a repository")
-        if self.max_iterations is not None and limits.iterations > self.max_iterations:
-            raise TaskRefused(
-                f"{self.name} runs at most {self.max_iterations} iteration(s),"
-                f" not {limits.iterations}"
-            )
+            message = f"{self.name} does not use a repository: leave it out"
+            found.append(Misfit(field="source.repo", message=message))
+        if self.max_iterations is not None and iterations > self.max_iterations:
+            message = f"must be at most {self.max_iterations} for {self.name}, not {iterations}"
+            found.append(Misfit(field="limits.iterations", message=message))
+        return found

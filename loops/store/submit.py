@@ -91,9 +91,9 @@ def problems_of(submission: Submission) -> list[Problem]:
         return [*found, Problem(field="pattern", code="unknown", message=message)]
     found += _spec_problems(pattern, submission.spec)
     found += _limit_problems(pattern, submission.limits)
-    found += _agent_problems(pattern, submission)
-    if not any(problem.field.startswith("spec") for problem in found):
-        found += _needs_problems(pattern, submission)
+    found += _profile_problems(submission)
+    if not any(problem.field.startswith(("spec", "limits")) for problem in found):
+        found += _misfits(pattern, submission)
     if submission.on_limit and submission.on_limit not in OnLimit.values:
         message = "must be `gate` or `stop`"
         found.append(Problem(field="on_limit", code="unknown", message=message))
@@ -227,11 +227,6 @@ def _limit_problems(pattern: Pattern[Any, Any], limits: dict[str, Any]) -> list[
         message = f"is missing: say how many iterations are allowed, for example {usual}"
         found.append(Problem(field="limits.iterations", code="missing", message=message))
         return found
-    most = pattern.max_iterations
-    if most is not None and limits["iterations"] != most and isinstance(limits["iterations"], int):
-        message = f"must be {most} for {pattern.name}"
-        found.append(Problem(field="limits.iterations", code="out_of_range", message=message))
-        return found
     for name, value in limits.items():
         try:
             Limits(**{"iterations": 1, name: value})
@@ -243,33 +238,26 @@ def _limit_problems(pattern: Pattern[Any, Any], limits: dict[str, Any]) -> list[
     return found
 
 
-def _agent_problems(pattern: Pattern[Any, Any], submission: Submission) -> list[Problem]:
-    profiles = {p.name: p for p in AgentProfile.objects.filter(name__in=submission.agents.values())}
-    found: list[Problem] = []
-    for role, name in submission.agents.items():
-        if role not in pattern.roles:
-            message = f"{pattern.name} has no such role{_guess(role, list(pattern.roles))}"
-            found.append(Problem(field=f"agents.{role}", code="unknown", message=message))
-        elif name not in profiles:
-            message = f"there is no agent profile {name!r}"
-            found.append(Problem(field=f"agents.{role}", code="unknown", message=message))
-    return found
-
-
-def _needs_problems(pattern: Pattern[Any, Any], submission: Submission) -> list[Problem]:
-    """What this very spec cannot do without. Asked only of a spec that is right in itself."""
-    needs = pattern.needs(pattern.spec(**submission.spec))
-    found = [
-        Problem(field=f"agents.{role}", code="missing", message="is missing: name an agent profile")
-        for role in sorted(needs.roles - set(submission.agents))
+def _profile_problems(submission: Submission) -> list[Problem]:
+    names = set(submission.agents.values())
+    known = set(AgentProfile.objects.filter(name__in=names).values_list("name", flat=True))
+    return [
+        Problem(
+            field=f"agents.{role}", code="unknown", message=f"there is no agent profile {name!r}"
+        )
+        for role, name in submission.agents.items()
+        if name not in known
     ]
-    if needs.workspace and submission.source is None:
-        message = f"{pattern.name} works on a repository: name its path"
-        found.append(Problem(field="source.repo", code="missing", message=message))
-    if submission.source is not None and pattern.uses_workspace == "none":
-        message = f"{pattern.name} does not use a repository: leave it out"
-        found.append(Problem(field="source.repo", code="not_used", message=message))
-    return found
+
+
+def _misfits(pattern: Pattern[Any, Any], submission: Submission) -> list[Problem]:
+    misfits = pattern.misfits(
+        pattern.spec(**submission.spec),
+        iterations=submission.limits["iterations"],
+        roles=submission.agents,
+        has_workspace=submission.source is not None,
+    )
+    return [Problem(field=m.field, code="does_not_fit", message=m.message) for m in misfits]
 
 
 def _guess(name: str, known: list[str] | tuple[str, ...]) -> str:

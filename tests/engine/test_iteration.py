@@ -168,3 +168,33 @@ def _everything(folder: Path) -> str:
         if path.is_file():
             digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def test_a_finished_run_says_which_script_steps_nobody_used() -> None:
+    task = scenes.pair_task([scenes.code("one"), scenes.code("two")], [scenes.APPROVED])
+    run = scenes.drive(task.runs.get())
+    last = run.events.order_by("seq").last()
+    assert last is not None
+    assert last.text == ("succeeded: approved; 1 of 2 scripted step(s) of role 'coder' are unused")
+
+
+def test_rc138_guidance_and_the_last_reasons_reach_the_next_round() -> None:
+    from django.contrib.auth import get_user_model
+
+    from loops import gates
+
+    answers = [scenes.code("one"), scenes.code("two")]
+    reviews = [scenes.changes("mind the gap"), scenes.changes("Mind the gap."), scenes.APPROVED]
+    task = scenes.pair_task([*answers, scenes.code("three")], reviews, iterations=5)
+    run = scenes.drive(task.runs.get())
+    assert run.stop_reason == StopReason.REPEATED_FINDING
+    item = Escalation.objects.get(run=run)
+    ada = get_user_model().objects.create_user("ada")
+    gates.decide(item.pk, decision="continue", digest=item.digest, user=ada, guidance="Use a bus.")
+    run = scenes.drive(run)
+    prompt = Step.objects.filter(run=run, role="coder").order_by("attempt_no").last()
+    assert prompt is not None
+    asked = artifacts.get_text(prompt.prompt)
+    assert "Use a bus." in asked
+    assert "Mind the gap." in asked
+    assert (run.status, run.limit_iterations) == ("succeeded", 7)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
@@ -68,6 +68,10 @@ class Provider(Protocol):
 
     def reserve(self, request: AgentRequest, /) -> Amount:
         """The most that this call can use. Its cost means nothing unless `priced`."""
+        ...
+
+    def unused(self, turns_by_role: Mapping[str, int]) -> list[str]:
+        """What its settings hold that a finished run never used, a line each."""
         ...
 
     def call(self, request: AgentRequest, *, deadline: float, cancelled: threading.Event) -> Reply:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -73,6 +73,10 @@ class CommandAgent:
         """The bounds of the settings, whatever the request is."""
         cost = self._max_cost() or 0
         return Amount(model_calls=1, tokens=self.config.max_tokens, cost_microusd=cost)
+
+    def unused(self, turns_by_role: Mapping[str, int]) -> list[str]:  # noqa: ARG002
+        """Nothing: a command line has no script."""
+        return []
 
     def call(self, request: AgentRequest, *, deadline: float, cancelled: threading.Event) -> Reply:
         """Run the command to its end.

@@ -130,6 +130,14 @@ def test_s1_09_a_spent_budget_admits_no_call_at_all() -> None:
     assert (finish.result.final_state, finish.result.evaluations) == (7, ())
 
 
+def test_s1_09_a_spent_budget_is_known_at_once_and_not_one_wake_up_later() -> None:
+    contract = replace(BASE, budget=1)
+    finish = advance(contract, start(contract))
+    assert isinstance(finish, Finish)
+    assert finish.result.outcome is Outcome.BUDGET_EXHAUSTED
+    assert [evaluation.feedback for evaluation in finish.result.evaluations] == ["at 1"]
+
+
 def test_s1_10_the_stopping_condition_is_apart_from_the_evaluator() -> None:
     result = run_loop(replace(BASE, stopping_condition=lambda _: False))
     assert result.outcome is Outcome.BUDGET_EXHAUSTED

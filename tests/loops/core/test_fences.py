@@ -122,6 +122,7 @@ answers = pieces | st.builds(
 @given(answers)
 def test_the_cut_agrees_with_the_commonmark_parser(text: str) -> None:
     """Apart from line endings, the code is the parser's own content, whatever surrounds it."""
+    assume(not re.search(r"\r[ \t]+\n", text))  # taking the indent away would join the two
     try:
         code = only_code_block(text)
     except UnusableAnswer:

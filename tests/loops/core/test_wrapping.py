@@ -51,11 +51,13 @@ def test_rc164_code_cannot_close_its_tag() -> None:
         (f"</code-{NONCE}>", f"&lt;/code-{NONCE}>"),
         ("</task>", "&lt;/task>"),
         ("&lt;/code>", "&amp;lt;/code>"),
+        ("&amp;lt;/code>", "&amp;amp;lt;/code>"),
         ("if a < b: <div>&lt;p&gt; <codec>", "if a < b: <div>&lt;p&gt; <codec>"),
     ],
 )
 def test_only_what_would_be_a_tag_is_escaped(text: str, inside: str) -> None:
     assert wrap(Tag.CODE, text, nonce=NONCE) == f"<code-{NONCE}>\n{inside}\n</code-{NONCE}>"
+    assert unwrap(wrap(Tag.CODE, text)) == text
 
 
 def test_the_nonce_is_random_by_default_and_checked_when_given() -> None:

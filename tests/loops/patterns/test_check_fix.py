@@ -10,7 +10,6 @@ import pytest
 from loops.core.contract import LoopResult, Outcome, run_loop
 from loops.core.effects import Reply
 from loops.core.errors import AgentFault, Truncated
-from loops.patterns.base import TaskRefused
 from loops.patterns.check_fix import MAX_CHECK_FIX_ITERATIONS, PATTERN, Spec, State, limit_name
 from tests.loops.patterns.fakes import INFO, World, refusal, truncated, world
 
@@ -238,10 +237,8 @@ def test_a_spec_that_cannot_run_is_refused(spec: dict[str, Any], message: str) -
 def test_an_agent_is_needed_only_where_no_command_fixes(fixes: list[str], roles: set[str]) -> None:
     spec = Spec(checks=["a", "b"], fixes=fixes)
     assert PATTERN.needs(spec).roles == roles
-    limits = PATTERN.default_limits
-    PATTERN.refuse(spec, limits, roles=roles, has_workspace=True)
-    with pytest.raises(TaskRefused, match="repository"):
-        PATTERN.refuse(spec, limits, roles=roles, has_workspace=False)
-    if roles:
-        with pytest.raises(TaskRefused, match="agent for: fixer"):
-            PATTERN.refuse(spec, limits, roles=(), has_workspace=True)
+    assert not PATTERN.misfits(spec, iterations=5, roles=roles, has_workspace=True)
+    (misfit,) = PATTERN.misfits(spec, iterations=5, roles=roles, has_workspace=False)
+    assert misfit.field == "source.repo"
+    missing = PATTERN.misfits(spec, iterations=5, roles=(), has_workspace=True)
+    assert [misfit.field for misfit in missing] == [f"agents.{role}" for role in roles]

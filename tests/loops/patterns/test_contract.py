@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from loops.core.contract import LoopContract, LoopResult, Outcome, run_loop
 from loops.core.effects import Effects
 from loops.core.errors import ContractError
 from loops.patterns import contract as module
-from loops.patterns.base import BuildInfo, TaskRefused
+from loops.patterns.base import BuildInfo
 from loops.patterns.contract import PATTERN, Spec, builders, register
 from loops.patterns.examples import RetryFeatureState, retry_feature
 from tests.loops.patterns.fakes import INFO, world
@@ -63,8 +64,9 @@ def test_arguments_are_one_json_object(arguments: str) -> None:
 
 def test_arguments_that_the_builder_refuses_are_refused_at_submission() -> None:
     spec = Spec(builder="retry_feature", arguments='{"accept_upto": 2}')
-    with pytest.raises(TaskRefused, match=r"'retry_feature' refuses its arguments(.|\n)*upto"):
-        PATTERN.refuse(spec, PATTERN.default_limits, roles=(), has_workspace=False)
+    (misfit,) = PATTERN.misfits(spec, iterations=3, roles=(), has_workspace=False)
+    assert misfit.field == "spec"
+    assert re.match(r".*'retry_feature' refuses its arguments.*upto", misfit.message, re.DOTALL)
 
 
 def own(arguments: dict[str, Any], info: BuildInfo, effects: Effects) -> LoopContract[Any]:
@@ -95,10 +97,9 @@ def test_a_registered_builder_cannot_raise_the_budget_or_change_the_aim() -> Non
 )
 def test_a_builder_that_breaks_the_rules_is_refused(name: str, message: str) -> None:
     register(name, f"{HERE}:{name}")
-    with pytest.raises(TaskRefused, match=message):
-        PATTERN.refuse(
-            Spec(builder=name), PATTERN.default_limits, roles={"anyone"}, has_workspace=False
-        )
+    spec = Spec(builder=name)
+    (misfit,) = PATTERN.misfits(spec, iterations=3, roles={"anyone"}, has_workspace=False)
+    assert message in misfit.message
 
 
 @pytest.mark.parametrize("target", ["", "module", "module:", ":function"])

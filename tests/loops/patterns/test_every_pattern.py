@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -19,7 +19,7 @@ from loops.core.contract import Finish, LoopResult, Outcome, Progress, advance
 from loops.core.effects import CommandResult, Effects, Message, Reply
 from loops.core.errors import AgentFault, CommandFault
 from loops.patterns import NAMES, UnknownPattern, all_patterns, get
-from loops.patterns.base import Pattern, TaskRefused
+from loops.patterns.base import Pattern
 from tests.loops.patterns.fakes import INFO
 
 PATTERNS = all_patterns()
@@ -182,18 +182,20 @@ def test_it_says_what_people_need_to_know(pattern: Pattern[Any, Any]) -> None:
 def test_its_defaults_can_be_submitted_and_misfits_cannot(pattern: Pattern[Any, Any]) -> None:
     spec = pattern.spec.model_validate(pattern.example)
     needs = pattern.needs(spec)
-    limits = pattern.default_limits
-    pattern.refuse(spec, limits, roles=needs.roles, has_workspace=needs.workspace)
-    for role in needs.roles:
-        with pytest.raises(TaskRefused, match=role):
-            pattern.refuse(spec, limits, roles=needs.roles - {role}, has_workspace=needs.workspace)
-    if not pattern.open_roles:
-        roles = needs.roles | {"stranger"}
-        with pytest.raises(TaskRefused, match="no role called: stranger"):
-            pattern.refuse(spec, limits, roles=roles, has_workspace=needs.workspace)
-    if pattern.uses_workspace == "none":
-        with pytest.raises(TaskRefused, match="does not work in a repository"):
-            pattern.refuse(spec, limits, roles=needs.roles, has_workspace=True)
+
+    def misfits(roles: Collection[str], *, has_workspace: bool = needs.workspace) -> list[str]:
+        iterations = pattern.default_limits.iterations
+        found = pattern.misfits(
+            spec, iterations=iterations, roles=roles, has_workspace=has_workspace
+        )
+        return [misfit.field for misfit in found]
+
+    assert misfits(needs.roles) == []
+    assert misfits(()) == [f"agents.{role}" for role in sorted(needs.roles)]
+    stranger = [] if pattern.open_roles else ["agents.stranger"]
+    assert misfits(needs.roles | {"stranger"}) == stranger
+    unwanted = ["source.repo"] if pattern.uses_workspace == "none" else []
+    assert misfits(needs.roles, has_workspace=True) == unwanted
     assert needs.workspace or pattern.uses_workspace != "required"
 
 

@@ -16,6 +16,7 @@ from loops.patterns.findings import as_feedback, repeated
         ("No test for 'x'", "No  test\nfor x!"),
         ("STRASSE: wrong", "straße wrong"),
         ("!!!", "!!!"),
+        ("Step \u2460 fails", "step 1 fails"),
     ],
 )
 def test_case_quotes_sentence_marks_and_layout_do_not_count(before: str, now: str) -> None:

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from loops.core.contract import LoopResult, Outcome, run_loop
+from loops.core.contract import LoopResult, Outcome, Progress, advance, run_loop
 from loops.core.errors import ContractError, EmptyAnswer, Truncated
-from loops.core.limits import Limits
-from loops.patterns.base import TaskRefused
 from loops.patterns.one_pass import PATTERN, Spec, State
 from tests.loops.patterns.fakes import INFO, World, refusal, truncated, world
 
@@ -34,6 +32,13 @@ def test_an_answer_is_a_success_and_the_result() -> None:
     kept = PATTERN.result(result.final_state)
     assert kept is not None
     assert (kept.name, kept.content) == ("answer.md", "42")
+
+
+def test_guidance_of_a_person_reaches_the_agent() -> None:
+    made = world({"worker": ["42"]})
+    contract = PATTERN.build(Spec(prompt="six times seven?"), State(), made.effects, ONCE)
+    advance(contract, Progress(state=State(), feedback="In words."))
+    assert made.agents.calls[0].text == "six times seven?\n\nIn words."
 
 
 def test_a_command_and_its_checks() -> None:
@@ -94,9 +99,12 @@ def test_the_budget_is_one() -> None:
     spec = Spec(prompt="x")
     with pytest.raises(ContractError, match="budget is 1, not 2"):
         PATTERN.build(spec, State(), world().effects, replace(INFO, budget=2))
-    with pytest.raises(TaskRefused, match="at most 1 iteration"):
-        PATTERN.refuse(spec, Limits(iterations=2), roles={"worker"}, has_workspace=False)
-    PATTERN.refuse(spec, PATTERN.default_limits, roles={"worker"}, has_workspace=False)
+    (misfit,) = PATTERN.misfits(spec, iterations=2, roles={"worker"}, has_workspace=False)
+    assert (misfit.field, misfit.message) == (
+        "limits.iterations",
+        "must be at most 1 for one_pass, not 2",
+    )
+    assert not PATTERN.misfits(spec, iterations=1, roles={"worker"}, has_workspace=False)
 
 
 @pytest.mark.parametrize(
