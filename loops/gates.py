@@ -182,6 +182,14 @@ def _carry_out(run: Run, decision: Decision, guidance: str, grants: int, user: U
             )
 
 
+def cancel(run: Run, *, actor: str) -> bool:
+    """Stop the run, and take what it asks people out of the queue. False: it has ended already."""
+    with transaction.atomic():
+        done = runs.cancel(run, actor=actor)
+        withdraw(run.pk)
+    return done
+
+
 def withdraw(run_id: int) -> int:
     """Take open items out of the queue because their run has ended. Returns how many."""
     return Escalation.objects.filter(run_id=run_id, status=EscalationStatus.OPEN).update(

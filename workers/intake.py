@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
+from pydantic import ValidationError
 
 from loops.core.errors import WorkspaceFault
 from loops.models import AgentProfile, Project, Task
@@ -21,8 +22,9 @@ from loops.store.submit import (
     problems_of,
     submit,
 )
+from workers.agents import UnknownProvider
 from workers.profiles import provider_of
-from workers.source import Source, capture_dirty, inspect_source
+from workers.source import DirtyCapture, Source, capture_dirty, inspect_source
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -71,33 +73,38 @@ def accept(
         priority=request.priority,
         source={"path": request.repo} if request.repo else None,
     )
-    problems = problems_of(submission) + _price_problems(submission)
-    source = None
+    problems = problems_of(submission) + _provider_problems(submission)
+    source, dirty = None, None
     try:
-        source = _look_at(request, settings.LOOPWARDEN_REPO_ROOTS if roots is None else roots)
+        source, dirty = _look_at(
+            request, settings.LOOPWARDEN_REPO_ROOTS if roots is None else roots
+        )
     except WorkspaceFault as fault:
         problems.append(Problem(field="source.repo", code="unusable", message=str(fault)))
     if problems:
         raise Refused(problems)
-    return submit(
-        replace(submission, source=source), project=project, user=user, request_key=request_key
-    )
+    if source is not None:
+        submission = replace(submission, source=_stored(source, dirty))
+    return submit(submission, project=project, user=user, request_key=request_key)
 
 
-def _price_problems(submission: Submission) -> list[Problem]:
-    """A cost limit holds only if the most that a call can cost is known before it."""
-    if submission.limits.get("cost_microusd") is None:
-        return []
+def _provider_problems(submission: Submission) -> list[Problem]:
+    """Agents that cannot be called at all, or whose calls no cost limit could bound."""
     profiles = AgentProfile.objects.in_bulk(submission.agents.values(), field_name="name")
-    return [
-        Problem(
-            field=f"agents.{role}",
-            code="price_unknown",
-            message=f"{name} has no price, so a cost limit cannot hold: set one, 0 is a price",
-        )
-        for role, name in submission.agents.items()
-        if name in profiles and not provider_of(profiles[name]).priced
-    ]
+    capped, found = submission.limits.get("cost_microusd") is not None, []
+    for role, name in submission.agents.items():
+        if name not in profiles:
+            continue
+        try:
+            priced = provider_of(profiles[name]).priced
+        except (UnknownProvider, ValidationError) as error:
+            message = f"the settings of {name} cannot be used: {error}"
+            found.append(Problem(field=f"agents.{role}", code="broken_profile", message=message))
+            continue
+        if capped and not priced:
+            message = f"{name} has no price, so a cost limit cannot hold: set one, 0 is a price"
+            found.append(Problem(field=f"agents.{role}", code="price_unknown", message=message))
+    return found
 
 
 def load_source(stored: dict[str, Any]) -> Source:
@@ -119,10 +126,18 @@ def load_source(stored: dict[str, Any]) -> Source:
     )
 
 
-def _look_at(request: TaskRequest, roots: Sequence[Path]) -> dict[str, Any] | None:
+def _look_at(
+    request: TaskRequest, roots: Sequence[Path]
+) -> tuple[Source | None, DirtyCapture | None]:
+    """The repository and what is not committed in it, found and captured but not stored."""
     if not request.repo:
-        return None
+        return None, None
     source = inspect_source(request.repo, roots=roots)
+    return source, capture_dirty(source) if request.include_dirty and source.dirty else None
+
+
+def _stored(source: Source, dirty: DirtyCapture | None) -> dict[str, Any]:
+    """The source as it stands on the task; its hook and uncommitted changes become artifacts."""
     hook = source.pre_commit_hook
     stored: dict[str, Any] = {
         "path": str(source.path),
@@ -134,13 +149,11 @@ def _look_at(request: TaskRequest, roots: Sequence[Path]) -> dict[str, Any] | No
         "commit": source.commit,
         "branch": source.branch,
         "hook": artifacts.put(hook, "text/plain") if hook else "",
-        "notes": _notes(source, include_dirty=request.include_dirty),
+        "notes": _notes(source, include_dirty=dirty is not None),
     }
-    if request.include_dirty and source.dirty:
-        captured = capture_dirty(source)
-        if captured.pack:
-            stored["dirty_commit"] = captured.commit
-            stored["dirty_pack"] = artifacts.put(captured.pack, "application/x-git-pack")
+    if dirty is not None and dirty.pack:
+        stored["dirty_commit"] = dirty.commit
+        stored["dirty_pack"] = artifacts.put(dirty.pack, "application/x-git-pack")
     return stored
 
 

@@ -60,7 +60,8 @@ def move(
 def cancel(run: Run, *, actor: str) -> bool:
     """Stop the run: at once while nothing runs, else as soon as its worker hears of it.
 
-    False when it has ended already: cancelling twice is no error.
+    False when it has ended already: cancelling twice is no error. People cancel with
+    `gates.cancel`, which takes the run's items out of the queue as well.
     """
     with transaction.atomic():
         run = Run.objects.select_for_update().get(pk=run.pk)
