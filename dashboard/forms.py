@@ -19,6 +19,7 @@ from loops.patterns.base import Pattern
 from loops.store.submit import TITLE_LENGTH, Problem
 from workers.agents import UnknownProvider
 from workers.intake import TaskRequest
+from workers.profiles import provider_of
 
 MOST = 1_000_000_000
 MICRO = Decimal(1_000_000)
