@@ -89,6 +89,9 @@ class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
             with found.file as file:
                 body = file.read()
         response = HttpResponse(body, status=int(found.status), headers=dict(found.headers))
+        if body:
+            # The size was read at the start; an upgrade in place may have changed the file since.
+            response.headers["Content-Length"] = str(len(body))
         if "Content-Type" not in dict(found.headers):
             del response.headers["Content-Type"]
         return response
