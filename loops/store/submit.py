@@ -93,8 +93,7 @@ def problems_of(submission: Submission) -> list[Problem]:
     found += _limit_problems(pattern, submission.limits)
     found += _agent_problems(pattern, submission)
     if not any(problem.field.startswith(("spec", "limits")) for problem in found):
-        reported = {problem.field for problem in found}
-        found += [item for item in _misfits(pattern, submission) if item.field not in reported]
+        found += _misfits(pattern, submission)
     if submission.on_limit and submission.on_limit not in OnLimit.values:
         message = "must be `gate` or `stop`"
         found.append(Problem(field="on_limit", code="unknown", message=message))
