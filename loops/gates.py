@@ -96,8 +96,8 @@ def decide(
 
     1. The item must be open and the digest must be the shown one: the first writer wins.
     2. The decision is recorded with who and when.
-    3. The run moves on: again in the queue with guidance and `iterations` more rounds, accepted as
-       it is, or closed.
+    3. The run moves on: again in the queue with guidance and `iterations` more rounds (and once
+       more of what ran out, as the packet said), accepted as it is, or closed.
 
     Raises `BadDecision` or `NotPossibleNow`; nothing is changed then.
     """
@@ -120,8 +120,8 @@ def decide(
             raise NotPossibleNow(_why_not(item.pk, digest))
         if effective_status(run)[0] is not RunStatus.AT_GATE:
             raise NotPossibleNow("The run is not at the gate any more: its deadline has passed.")
-        _carry_out(run, Decision(decision), guidance, grants, user)
-    item.refresh_from_db()
+        item.refresh_from_db()
+        _carry_out(run, item, user)
     return item
 
 
@@ -145,13 +145,16 @@ def _why_not(item_id: int, digest: str) -> str:
     return "This item is not open any more: its run has ended."
 
 
-def _carry_out(run: Run, decision: Decision, guidance: str, grants: int, user: User) -> None:
+def _carry_out(run: Run, item: Escalation, user: User) -> None:
     name = user.get_username()
-    match decision:
+    match Decision(item.decision):
         case Decision.CONTINUE:
-            runs.grant(run, iterations=grants, granted_by=user)
-            rounds = "1 more round" if grants == 1 else f"{grants} more rounds"
-            feedback = f"{guidance.strip()}\n\n{run.feedback}" if run.feedback else guidance.strip()
+            # What ran out, beside the rounds, stood in the packet with its amount.
+            more = item.granted_iterations
+            amounts = {"iterations": more, **item.packet.get("also_grants", {})}
+            runs.grant(run, amounts, granted_by=user)
+            rounds = "1 more round" if more == 1 else f"{more} more rounds"
+            feedback = "\n\n".join(filter(None, [item.guidance.strip(), run.feedback]))
             runs.move(
                 run,
                 RunStatus.QUEUED,

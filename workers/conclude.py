@@ -9,7 +9,7 @@ from django.conf import settings
 
 from loops.core.contract import Continue, Escalation, Evaluation, Finish, LoopResult, Outcome
 from loops.core.errors import AgentFault, LimitReached
-from loops.core.lifecycle import SENTENCES, RunStatus, StopReason
+from loops.core.lifecycle import LIMIT_REASONS, SENTENCES, RunStatus, StopReason
 from loops.gates import Proposal
 from loops.models import AttemptStatus, Decision, OnLimit, Run
 from loops.patterns.base import Pattern
@@ -219,6 +219,14 @@ def _gate(facts: Facts, escalation: Escalation, draft: Conclusion) -> Ending:
     )
 
 
+def _also_grants(run: Run, cause: StopReason) -> dict[str, Any]:
+    """If a person lets it go on, as much again of what ran out: rounds alone would not help."""
+    axis = {StopReason.COST: "cost_microusd"}.get(cause, cause.value)
+    cap = run.task.limits.get(axis)
+    ran_out = cause in LIMIT_REASONS and cause is not StopReason.ITERATIONS
+    return {"also_grants": {axis: cap}} if ran_out and cap else {}
+
+
 def _allowed(facts: Facts, *, acceptable: bool) -> tuple[Decision, ...]:
     most = facts.pattern.max_iterations
     again = most is None or facts.run.limit_iterations < most
@@ -241,6 +249,7 @@ def _packet(facts: Facts, escalation: Escalation, reason: str, draft: Conclusion
         "cost_microusd": run.used.cost_microusd,
         "tokens": run.used.tokens,
         "active_ms": run.active_ms + facts.active_ms,
+        **_also_grants(run, StopReason(escalation.cause)),
         **({"proposal": escalation.proposal} if escalation.proposal else {}),
         **facts.evidence.packet,
     }

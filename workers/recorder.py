@@ -14,6 +14,7 @@ from typing import Any
 import redis
 from django.db import connection
 
+from loops import feed
 from loops.core.errors import AgentFault, LoopwardenError
 from loops.core.limits import Amount, Limits, first_refusal
 from loops.models import Run, Step, StepStatus
@@ -96,6 +97,7 @@ class Recorder:
             seq=self._seq, kind=kind, role=role, name=name, digest=digest, prompt=prompt
         )
         reservation = self._admit(call, worst)
+        feed.step_changed(self.lease.claim.run_id)
         reach("sent")
         try:
             with released_db():
@@ -162,6 +164,7 @@ class Recorder:
     ) -> None:
         claim = self.lease.claim
         recorded = ledger.settle(claim, seq, reservation, outcome)
+        feed.step_changed(claim.run_id)
         actual = Amount(
             model_calls=worst.model_calls,
             tool_calls=worst.tool_calls,

@@ -138,7 +138,7 @@ def _recover(found: Run) -> bool:
             ),
             reason=sentence,
         )
-        return True
+        return _free(run)
     with transaction.atomic():
         runs.move(
             run,
@@ -148,7 +148,7 @@ def _recover(found: Run) -> bool:
             actor="system",
             kind="worker_lost",
         )
-    return True
+    return _free(run)
 
 
 def _free(run: Run) -> bool:
@@ -177,8 +177,9 @@ def _close_reservations() -> None:
             state__in=[ReservationState.RESERVED, ReservationState.IN_FLIGHT], created_at__lte=old
         )
         .exclude(run__status=RunStatus.RUNNING)
-        .values_list("run", flat=True)
+        .values_list("run", "run__lease_token")
         .distinct()[:500]
     )
-    for run_id in list(left):
-        ledger.close_lost(run_id, 0)
+    for run_id, token in list(left):
+        # Who claims the run meanwhile has the next token: what that worker opens is not lost.
+        ledger.close_lost(run_id, token + 1)

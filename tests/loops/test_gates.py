@@ -218,3 +218,17 @@ def test_a_decision_during_the_deadlines_sweep_changes_nothing() -> None:
     with pytest.raises(NotPossibleNow):
         _decide(item)
     assert attempts.admit(item.run_id, 2) is None
+
+
+def test_continuing_after_the_cost_limit_grants_as_much_again_as_the_packet_said() -> None:
+    answers = [scenes.code("one"), scenes.code("two")]
+    reviews = [scenes.changes("more"), scenes.APPROVED]
+    task = scenes.pair_task(answers, reviews, cost_microusd=7_000)
+    run = scenes.drive(task.runs.get())
+    item = Escalation.objects.get(run=run)
+    assert (run.stop_reason, item.packet["also_grants"]) == ("cost", {"cost_microusd": 7_000})
+    facts = {"digest": item.digest, "user": _user(), "guidance": "Go on."}
+    gates.decide(item.pk, decision="continue", **facts)
+    run = scenes.drive(run)
+    assert (run.status, run.limit_cost_microusd) == ("succeeded", 14_000)
+    assert list(run.grants.order_by("id").values_list("cost_microusd", flat=True)) == [7_000, 7_000]

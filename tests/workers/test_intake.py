@@ -127,8 +127,8 @@ def test_a_cost_limit_needs_agents_with_a_price() -> None:
 
 def test_a_repository_is_needed_by_one_pattern_and_refused_by_another(tmp_path: Path) -> None:
     repo = scenes.repository(tmp_path / "repo", n="0\n")
-    assert _problems(_fix(repo, repo=None)) == {"source.repo": "missing"}
-    assert _problems(_pair(repo=str(repo))) == {"source.repo": "not_used"}
+    assert _problems(_fix(repo, repo=None)) == {"source.repo": "does_not_fit"}
+    assert _problems(_pair(repo=str(repo))) == {"source.repo": "does_not_fit"}
 
 
 @pytest.mark.parametrize(

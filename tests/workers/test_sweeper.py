@@ -161,6 +161,25 @@ def test_reservations_of_a_live_worker_are_left_alone() -> None:
     assert rows.states(run) == ["in_flight"]
 
 
+def test_what_a_new_worker_reserves_during_the_sweep_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, claim = rows.claimed()
+    rows.sent(claim, CALL)
+    attempts.hand_back(claim, why="its worker shuts down")
+    Reservation.objects.update(created_at=Now() - timedelta(hours=1))
+    close_lost = sweeper.ledger.close_lost
+
+    def claimed(run_id: int, token: int) -> int:
+        rows.change(run, admitted_at=Now())
+        rows.sent(rows.take(run), CALL)
+        return close_lost(run_id, token)
+
+    monkeypatch.setattr(sweeper.ledger, "close_lost", claimed)
+    sweeper.run_pass()
+    assert rows.states(run) == ["unknown", "in_flight"]
+
+
 def test_sweepers_at_the_same_time_move_each_run_once() -> None:
     lost, poison, failing = _lost(1), _lost(3), _lost(3, on_limit="stop")
     late, cancelled = rows.claimed()[0], _lost(1)
