@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
+from dashboard.timeline import timeline
 from loops.core.lifecycle import RunStatus
 from loops.figures import cap_hit_rate
 from loops.models import AgentProfile, Artifact, Reservation, Run, Step, StepKind, Task
@@ -259,6 +260,9 @@ def test_a_model_mends_a_repository_with_tools_and_each_use_is_a_step(tmp_path: 
     assert [step.name for step in names] == [
         "read_file calc.py", "list_files", "edit_file calc.py", "! grep badger calc.py",
     ]  # fmt: skip
+    line = timeline(run, most=5)[0][-1]
+    assert [(talk.words, talk.name, talk.times) for talk in line.agents] == [("fixer", "fixer", 4)]
+    assert (line.tools, len(line.latest), len(line.checks)) == (4, 9, 1)
     # Two rounds of the check itself, and the four tools.
     assert (run.used.model_calls, run.used.tool_calls) == (4, 6)
 
