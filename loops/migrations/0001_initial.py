@@ -328,7 +328,7 @@ class Migration(migrations.Migration):
                 ("est_tokens", models.PositiveBigIntegerField(default=0)),
                 ("est_cost_microusd", models.PositiveBigIntegerField(default=0)),
                 ("actual_tokens", models.PositiveBigIntegerField(null=True)),
-                ("actual_cost_microusd", models.PositiveBigIntegerField(null=True)),
+                ("actual_cost_microusd", models.BigIntegerField(null=True)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
                     "run",

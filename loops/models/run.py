@@ -322,7 +322,8 @@ class Reservation(models.Model):
     est_tokens = models.PositiveBigIntegerField(default=0)
     est_cost_microusd = models.PositiveBigIntegerField(default=0)
     actual_tokens = models.PositiveBigIntegerField(null=True)
-    actual_cost_microusd = models.PositiveBigIntegerField(null=True)
+    actual_cost_microusd = models.BigIntegerField(null=True)
+    """Negative only where a person corrects a charge, as step 0 of the ledger."""
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
