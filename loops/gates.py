@@ -121,13 +121,18 @@ def decide(
         if effective_status(run)[0] is not RunStatus.AT_GATE:
             raise NotPossibleNow("The run is not at the gate any more: its deadline has passed.")
         item.refresh_from_db()
-        _carry_out(run, item, user)
+        if item.cause == StopReason.GOVERNOR:
+            _govern(run, item, user)
+        else:
+            _carry_out(run, item, user)
     return item
 
 
 def _check(item: Escalation, decision: str, guidance: str, iterations: int) -> None:
     if decision not in item.allowed:
         raise BadDecision("decision", f"must be one of: {', '.join(item.allowed)}")
+    if decision == Decision.CHANGE_GOAL and not guidance.strip():
+        raise BadDecision("guidance", "say what the new goal is")
     if decision == Decision.CONTINUE and not guidance.strip():
         raise BadDecision("guidance", "say what the next round should do differently")
     if decision == Decision.CONTINUE and not 1 <= iterations <= MOST_ROUNDS:
@@ -183,6 +188,25 @@ def _carry_out(run: Run, item: Escalation, user: User) -> None:
                 actor=name,
                 kind="closed",
             )
+
+
+def _govern(run: Run, item: Escalation, user: User) -> None:
+    """The governor of a graph has decided: the graph's next pass does what it said (S1-X10)."""
+    approved = item.decision == Decision.APPROVE
+    words = {
+        Decision.APPROVE: "Approved by",
+        Decision.REJECT: "Rejected by",
+        Decision.CHANGE_GOAL: "Goal changed by",
+    }[Decision(item.decision)]
+    name = user.get_username()
+    runs.move(
+        run,
+        RunStatus.SUCCEEDED if approved else RunStatus.ESCALATED,
+        stop_reason=StopReason.ACCEPTED_BY_PERSON if approved else StopReason.CLOSED_BY_PERSON,
+        reason=f"{words} {name}.",
+        actor=name,
+        kind="governed",
+    )
 
 
 def cancel(run: Run, *, actor: str) -> bool:

@@ -60,6 +60,7 @@ class StopReason(StrEnum):
     NO_CHANGE = "no_change"
     NO_PROGRESS = "no_progress"
     GATE_EXPIRED = "gate_expired"
+    GOVERNOR = "governor"
 
 
 LIMIT_REASONS = frozenset(
@@ -105,6 +106,7 @@ SENTENCES: dict[StopReason, str] = {
     StopReason.NO_CHANGE: "No fix changed anything.",
     StopReason.NO_PROGRESS: "The same was done again with the same result.",
     StopReason.GATE_EXPIRED: "Nobody decided in time.",
+    StopReason.GOVERNOR: "The governor of its graph decides.",
 }
 
 MOVES: dict[RunStatus, frozenset[RunStatus]] = {
