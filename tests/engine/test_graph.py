@@ -137,9 +137,13 @@ def test_s1_12_s1_13_a_child_at_the_gate_keeps_its_node_waiting() -> None:
     assert graphs.run_pass() == 0
     item = Escalation.objects.get()
     ada = User.objects.create_user("ada")
-    gates.decide(item.pk, decision="accept", digest=item.digest, user=ada)
+    gates.decide(item.pk, decision="continue", digest=item.digest, user=ada, guidance="Again.")
+    assert g.drive(graph).status == "running"
+    assert (graphs.run_pass(), g.started(graph)) == (0, ["a"])
+    item = Escalation.objects.get(status="open")
+    gates.decide(item.pk, decision="close", digest=item.digest, user=ada)
     assert graphs.run_pass() == 1
-    assert g.started(graph) == ["a", "b"]
+    assert g.signals(graph)["a"] == "escalation"
 
 
 def test_s1_x10_s1_05_a_change_of_the_goal_makes_a_successor_and_the_aim_stays() -> None:
