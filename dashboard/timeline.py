@@ -23,6 +23,7 @@ _WORKING = {
     StepKind.AGENT_WORK: "working",
     StepKind.CHECK: "checking",
     StepKind.COMMAND: "running",
+    StepKind.UNDO: "undoing",
 }
 
 
@@ -106,7 +107,8 @@ class AttemptLine:
     @property
     def talk(self) -> list[StepLine]:
         """The steps that asked an agent."""
-        return [line for line in self.steps if not line.is_command]
+        kinds = (StepKind.MODEL_CALL, StepKind.AGENT_WORK)
+        return [line for line in self.steps if line.step.kind in kinds]
 
     def seconds(self, now: datetime) -> float:
         """How long it took, or has taken so far."""

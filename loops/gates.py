@@ -12,13 +12,15 @@ from loops.core.canonical import digest as digest_of
 from loops.core.errors import LoopwardenError
 from loops.core.lifecycle import RunStatus, StopReason, check_move
 from loops.figures import effective_status
-from loops.models import Decision, Escalation, EscalationStatus, Run
+from loops.models import AttemptStatus, Decision, Escalation, EscalationStatus, Run
 from loops.store import attempts, runs
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 MOST_ROUNDS = 100
+_GO_ON = (Decision.CONTINUE, Decision.REFACTOR)
+_KEPT = (AttemptStatus.JUDGED, AttemptStatus.LIMIT, AttemptStatus.ESCALATED)
 
 
 class NotPossibleNow(LoopwardenError):
@@ -43,6 +45,7 @@ class Proposal:
     allowed: tuple[Decision, ...] = (Decision.CONTINUE, Decision.ACCEPT, Decision.CLOSE)
     proposal: str = ""
     required_authority: str = ""
+    model_said: str = ""
 
 
 def park(claim: attempts.Claim, conclusion: attempts.Conclusion, proposal: Proposal) -> bool:
@@ -80,6 +83,7 @@ def _open(run_id: int, no: int, proposal: Proposal) -> Escalation:
         packet=proposal.packet,
         digest=digest_of(proposal.packet),
         allowed=[decision.value for decision in proposal.allowed],
+        model_said=proposal.model_said,
     )
 
 
@@ -96,14 +100,16 @@ def decide(
 
     1. The item must be open and the digest must be the shown one: the first writer wins.
     2. The decision is recorded with who and when.
-    3. The run moves on: again in the queue with guidance and `iterations` more rounds, accepted as
-       it is, or closed.
+    3. The run moves on: again in the queue with guidance, from where it stands or with the attempt
+       undone, or accepted as it is, or closed. To go on it gets `iterations` more rounds, unless
+       it only paused and has rounds left.
 
     Raises `BadDecision` or `NotPossibleNow`; nothing is changed then.
     """
     item = Escalation.objects.select_related("run__task").get(pk=escalation_id)
     _check(item, decision, guidance, iterations)
-    grants = iterations if decision == Decision.CONTINUE else 0
+    goes_on = decision in _GO_ON and not _has_rounds_left(item)
+    grants = iterations if goes_on else 0
     with transaction.atomic():
         run = Run.objects.select_for_update().get(pk=item.run_id)
         won = Escalation.objects.filter(
@@ -120,7 +126,10 @@ def decide(
             raise NotPossibleNow(_why_not(item.pk, digest))
         if effective_status(run)[0] is not RunStatus.AT_GATE:
             raise NotPossibleNow("The run is not at the gate any more: its deadline has passed.")
-        _carry_out(run, Decision(decision), guidance, grants, user)
+        if decision in _GO_ON:
+            _queue_again(run, item, Decision(decision), guidance.strip(), grants, user)
+        else:
+            _end(run, Decision(decision), user)
     item.refresh_from_db()
     return item
 
@@ -128,9 +137,9 @@ def decide(
 def _check(item: Escalation, decision: str, guidance: str, iterations: int) -> None:
     if decision not in item.allowed:
         raise BadDecision("decision", f"must be one of: {', '.join(item.allowed)}")
-    if decision == Decision.CONTINUE and not guidance.strip():
+    if decision in _GO_ON and item.cause != StopReason.YIELD and not guidance.strip():
         raise BadDecision("guidance", "say what the next round should do differently")
-    if decision == Decision.CONTINUE and not 1 <= iterations <= MOST_ROUNDS:
+    if decision in _GO_ON and not 1 <= iterations <= MOST_ROUNDS:
         raise BadDecision("iterations", f"must be between 1 and {MOST_ROUNDS}")
 
 
@@ -145,23 +154,56 @@ def _why_not(item_id: int, digest: str) -> str:
     return "This item is not open any more: its run has ended."
 
 
-def _carry_out(run: Run, decision: Decision, guidance: str, grants: int, user: User) -> None:
+def _has_rounds_left(item: Escalation) -> bool:
+    """A pause costs no grant: the cap stays as it is (S4-14)."""
+    return item.cause == StopReason.YIELD and item.run.iterations < item.run.limit_iterations
+
+
+def _queue_again(
+    run: Run, item: Escalation, decision: Decision, guidance: str, grants: int, user: User
+) -> None:
+    if grants:
+        runs.grant(run, iterations=grants, granted_by=user)
+    name = user.get_username()
+    verb = "continued it" if decision is Decision.CONTINUE else "had the attempt undone"
+    rounds = {0: "", 1: " and 1 more round"}.get(grants, f" and {grants} more rounds")
+    runs.move(
+        run,
+        RunStatus.QUEUED,
+        stop_reason=None,
+        reason="",
+        actor=name,
+        kind="continued" if decision is Decision.CONTINUE else "refactored",
+        text=f"{name} {verb} with {'guidance' if guidance else 'the feedback as it was'}{rounds}",
+        extra={
+            "feedback": _next_feedback(run, item, guidance),
+            "next_at": Now(),
+            "ended_at": None,
+            "errors": 0,
+        },
+    )
+
+
+def _next_feedback(run: Run, item: Escalation, guidance: str) -> str:
+    """At a pause the person edits the feedback; elsewhere the guidance stands before it."""
+    before = run.feedback or ""
+    if item.cause == StopReason.YIELD:
+        return guidance or before
+    return f"{guidance}\n\n{before}" if before else guidance
+
+
+def decided_on(run: Run) -> Escalation | None:
+    """What a person decided on the last attempt whose work was kept, if they let the run go on."""
+    last = run.attempts.filter(status__in=_KEPT).order_by("-no").first()
+    if last is None:
+        return None
+    items = Escalation.objects.filter(run=run, attempt_no=last.no, decision__in=_GO_ON)
+    return items.order_by("-pk").first()
+
+
+def _end(run: Run, decision: Decision, user: User) -> None:
     name = user.get_username()
     match decision:
-        case Decision.CONTINUE:
-            runs.grant(run, iterations=grants, granted_by=user)
-            rounds = "1 more round" if grants == 1 else f"{grants} more rounds"
-            feedback = f"{guidance.strip()}\n\n{run.feedback}" if run.feedback else guidance.strip()
-            runs.move(
-                run,
-                RunStatus.QUEUED,
-                stop_reason=None,
-                reason="",
-                actor=name,
-                kind="continued",
-                text=f"{name} continued it with guidance and {rounds}",
-                extra={"feedback": feedback, "next_at": Now(), "ended_at": None, "errors": 0},
-            )
         case Decision.ACCEPT:
             runs.move(
                 run,

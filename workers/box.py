@@ -81,6 +81,11 @@ class Box:
         """Whether the run has changed anything since its base commit."""
         return bool(self._now and self._now.tree != self._tree_of(self._run.base_commit))
 
+    @property
+    def moved(self) -> bool:
+        """Whether this attempt has changed anything."""
+        return bool(self._now and self._start and self._now.tree != self._start.tree)
+
     def note(self) -> str:
         """Take a snapshot of the folder as it is now, and return its stored form."""
         if not self.has_repository:
@@ -109,6 +114,12 @@ class Box:
         self._snapshots.undo(self._known[before], self._known[after])
         self.note()
 
+    def undo_stored(self, before: str, after: str) -> None:
+        """Take back what changed between two stored snapshots; no `before` is the base commit."""
+        start = Snapshot.load(before) if before else Snapshot(tree=self._tree_of(self._run.base_commit))
+        self._snapshots.undo(start, Snapshot.load(after))
+        self.note()
+
     def confine(self, sandbox: Sandbox) -> Sandbox:
         """The sandbox for this folder: the data folder is hidden but for it."""
         readable = [self.control.objects] if self.has_repository else []
@@ -116,7 +127,7 @@ class Box:
 
     def pack(self) -> bytes:
         """The objects that this attempt added, so that another host can go on; empty for none."""
-        if self._now is None or self._start is None or self._now.tree == self._start.tree:
+        if self._now is None or self._start is None or not self.moved:
             return b""
         return self.control.export_pack(self._now.objects, self._start.objects)
 

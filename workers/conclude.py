@@ -16,6 +16,7 @@ from loops.store.attempts import Conclusion
 
 _RETRY_SECONDS = 2
 _LONGEST_RETRY_SECONDS = 300
+_NOT_FOR_PEOPLE = (StopReason.COMMAND_NOT_FOUND, StopReason.WORKSPACE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,8 @@ class Evidence:
     """What the run has to hand over so far."""
     packet: dict[str, Any] = field(default_factory=dict)
     """Rejected artifact or diff, checks, hook."""
+    moved: bool = False
+    """The attempt changed the workspace, so there is something to undo."""
     hook_refused: bool = False
     """The project's own commit hook refuses the result."""
     remarks: tuple[str, ...] = ()
@@ -59,7 +62,7 @@ def judged(decision: Continue[Any] | Finish[Any], facts: Facts) -> Ending:
     """The ending of an attempt that `advance` has decided on."""
     match decision:
         case Continue(progress=progress, evaluation=evaluation):
-            return _go_on(facts, _draft(facts, progress.state, evaluation))
+            return _go_on(facts, evaluation, _draft(facts, progress.state, evaluation))
         case Finish(result=result):
             last = result.evaluations[-1] if result.evaluations else None
             return _finish(facts, result, _draft(facts, result.final_state, last))
@@ -125,11 +128,19 @@ def _unjudged(facts: Facts) -> Conclusion:
     )
 
 
-def _go_on(facts: Facts, draft: Conclusion) -> Ending:
+def stopped(cause: StopReason, reason: str, facts: Facts) -> Ending:
+    """The attempt met something that no repetition mends: it does not count."""
+    draft = replace(_unjudged(facts), attempt_status=AttemptStatus.ESCALATED)
+    return _escalated(facts, Escalation(cause=cause, reason=reason), draft)
+
+
+def _go_on(facts: Facts, evaluation: Evaluation, draft: Conclusion) -> Ending:
     cap = facts.run.limit_active_seconds
     if cap is not None and facts.run.active_ms + facts.active_ms >= cap * 1000:
         cause = StopReason.ACTIVE_SECONDS
         return _at_limit(facts, cause, SENTENCES[cause], draft)
+    if evaluation.pause:
+        return _gate(facts, Escalation(cause=StopReason.YIELD, reason=""), draft)
     return Ending(conclusion=replace(draft, event=draft.label or "judged"))
 
 
@@ -168,7 +179,7 @@ def _escalated(facts: Facts, escalation: Escalation, draft: Conclusion) -> Endin
     reason = escalation.reason or SENTENCES[cause]
     if cause is StopReason.NO_CHANGE:
         return _at_limit(facts, cause, reason, draft)
-    if cause is StopReason.COMMAND_NOT_FOUND and facts.run.task.on_limit == OnLimit.STOP:
+    if cause in _NOT_FOR_PEOPLE and facts.run.task.on_limit == OnLimit.STOP:
         return Ending(
             conclusion=replace(
                 draft, status=RunStatus.FAILED, stop_reason=cause, reason=reason, event=reason
@@ -211,18 +222,21 @@ def _gate(facts: Facts, escalation: Escalation, draft: Conclusion) -> Ending:
             cause=cause,
             reason=reason,
             packet=_packet(facts, escalation, reason, draft),
-            allowed=_allowed(facts, acceptable=acceptable),
+            allowed=_allowed(facts, cause, acceptable=acceptable),
+            model_said=draft.label,
             proposal=escalation.proposal or "",
             required_authority=escalation.required_authority,
         ),
     )
 
 
-def _allowed(facts: Facts, *, acceptable: bool) -> tuple[Decision, ...]:
+def _allowed(facts: Facts, cause: StopReason, *, acceptable: bool) -> tuple[Decision, ...]:
     most = facts.pattern.max_iterations
     again = most is None or facts.run.limit_iterations < most
+    undo = again and facts.evidence.moved and cause is not StopReason.WORKSPACE
     return (
         *((Decision.CONTINUE,) if again else ()),
+        *((Decision.REFACTOR,) if undo else ()),
         *((Decision.ACCEPT,) if acceptable else ()),
         Decision.CLOSE,
     )
@@ -233,6 +247,8 @@ def _packet(facts: Facts, escalation: Escalation, reason: str, draft: Conclusion
     return {
         "why": reason,
         "cause": escalation.cause,
+        "said": draft.label,
+        "feedback": draft.feedback or "",
         "reasons": draft.data.get("reasons") or ([draft.feedback] if draft.feedback else []),
         "attempt": run.attempt_no,
         "iterations": run.iterations + int(draft.counted),

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.conf import settings
 
-from loops.core.contract import Continue, Finish, Outcome
+from loops.core.contract import Continue, Finish, LoopResult, Outcome, Progress
 from loops.core.text import tail
 from loops.models import Run, Step, StepKind
 from loops.patterns.base import Pattern
@@ -36,12 +36,13 @@ def gather(
     """
     pack = box.pack()
     stored = artifacts.put(pack, "application/x-git-pack") if pack else ""
-    if isinstance(decision, Continue):
+    if isinstance(decision, Continue) and not decision.evaluation.pause:
         return Evidence(tree=box.tree, pack=stored)
     result: dict[str, Any] = {}
     packet: dict[str, Any] = {"checks": _checks(run)}
-    if isinstance(decision, Finish):
-        _own_result(run, pattern, decision.result.final_state, result, packet)
+    match decision:
+        case Finish(result=LoopResult(final_state=state)) | Continue(progress=Progress(state=state)):
+            _own_result(run, pattern, state, result, packet)
     refused = False
     if box.has_repository and box.changed:
         success = isinstance(decision, Finish) and decision.result.outcome is Outcome.SUCCESS
@@ -51,6 +52,7 @@ def gather(
         pack=stored,
         result=result or None,
         packet=packet,
+        moved=box.moved,
         hook_refused=refused,
     )
 

@@ -51,6 +51,8 @@ class StopReason(StrEnum):
     REVIEWER_INVALID_VERDICT = "reviewer_invalid_verdict"
     CODER_UNUSABLE_ANSWER = "coder_unusable_answer"
     REPEATED_FINDING = "repeated_finding"
+    REVIEWER_ABORT = "reviewer_abort"
+    YIELD = "yield"
     COMMAND_NOT_FOUND = "command_not_found"
     GOAL_CHANGE = "goal_change"
     AUTHORITY = "authority"
@@ -94,6 +96,8 @@ SENTENCES: dict[StopReason, str] = {
     StopReason.REVIEWER_INVALID_VERDICT: "The reviewer gave no valid verdict, its repair neither.",
     StopReason.CODER_UNUSABLE_ANSWER: "The coder gave no usable code block, its repair neither.",
     StopReason.REPEATED_FINDING: "Two reviews in a row repeat the same finding.",
+    StopReason.REVIEWER_ABORT: "The reviewer stops the work and asks for a person.",
+    StopReason.YIELD: "It waits for a person after each attempt.",
     StopReason.COMMAND_NOT_FOUND: "A command of the task was not found or cannot be run.",
     StopReason.GOAL_CHANGE: "The loop proposes another goal.",
     StopReason.AUTHORITY: "An action is outside the loop's authority.",

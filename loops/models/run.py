@@ -250,6 +250,7 @@ class StepKind(models.TextChoices):
     AGENT_WORK = "agent_work"
     CHECK = "check"
     COMMAND = "command"
+    UNDO = "undo"
 
 
 class StepStatus(models.TextChoices):
