@@ -27,6 +27,11 @@ $(VENV)/.installed: pyproject.toml
 	$(PIP) --editable .
 	@touch $@
 
+$(VENV)/.installed-demo: pyproject.toml
+	@.ci/venv $(VENV)
+	$(PIP) --editable '.[demo]'
+	@touch $(VENV)/.installed $@
+
 $(VENV)/.installed-dev: pyproject.toml
 	@.ci/venv $(VENV)
 	$(PIP) --editable '.[dev]'
@@ -35,7 +40,7 @@ $(VENV)/.installed-dev: pyproject.toml
 up: install ## start everything; Ctrl-C stops it (PORT=8800)
 	@$(PY) manage.py up $(ARGS)
 
-demo: install ## the same with the main job run on a real repository (ARGS=--exit)
+demo: $(VENV)/.installed-demo ## the same with the main job run on a real repository (ARGS=--exit)
 	@$(PY) manage.py demo $(ARGS)
 
 test: dev ## the whole suite on SQLite (ARGS='-k gate')

@@ -12,14 +12,14 @@ WHERE id = %(run)s AND attempt_no = %(no)s AND status = 'queued' AND NOT cancel_
   AND (deadline_at IS NULL OR deadline_at > {now})
 RETURNING lease_token, event_seq
 
--- open_attempt: the attempt's row, or the one that a lost worker left
+-- open_attempt: its row, or the one that a lost worker left; an abandoned one begins anew
 INSERT INTO loops_attempt (run_id, no, status, token, claims, worker, counted, label, judgment,
   feedback, error, tree_before, tree_after, pack, used_tokens, used_cost_microusd, started_at)
 VALUES (%(run)s, %(no)s, 'running', %(token)s, 1, %(worker)s, %(false)s, '', '', '', '', %(tree)s,
   '', '', 0, 0, {now})
 ON CONFLICT (run_id, no) DO UPDATE SET
-  status = 'running', token = excluded.token, claims = loops_attempt.claims + 1,
-  worker = excluded.worker
+  status = 'running', token = excluded.token, worker = excluded.worker, ended_at = NULL, error = '',
+  claims = CASE WHEN loops_attempt.status = 'running' THEN loops_attempt.claims + 1 ELSE 1 END
 RETURNING claims
 
 -- heartbeat: keep the lease, unless the run was cancelled, taken over or is out of time
@@ -28,7 +28,7 @@ WHERE id = %(run)s AND lease_token = %(token)s AND status = 'running' AND NOT ca
   AND lease_expires_at > {now} AND attempt_deadline_at > {now}
   AND (deadline_at IS NULL OR deadline_at > {now})
 
--- reserve: the authority on the budget; no row means that it does not fit or the lease is gone
+-- reserve: the authority on the budget; no row: it does not fit on an axis it uses, or no lease
 UPDATE loops_run SET
   reserved_model_calls = reserved_model_calls + %(model_calls)s,
   reserved_tool_calls = reserved_tool_calls + %(tool_calls)s,
@@ -37,13 +37,13 @@ UPDATE loops_run SET
   version = version + 1
 WHERE id = %(run)s AND lease_token = %(token)s AND status = 'running' AND NOT cancel_requested
   AND lease_expires_at > {now} AND (deadline_at IS NULL OR deadline_at > {now})
-  AND (limit_model_calls IS NULL
+  AND (limit_model_calls IS NULL OR %(model_calls)s = 0
     OR used_model_calls + reserved_model_calls + %(model_calls)s <= limit_model_calls)
-  AND (limit_tool_calls IS NULL
+  AND (limit_tool_calls IS NULL OR %(tool_calls)s = 0
     OR used_tool_calls + reserved_tool_calls + %(tool_calls)s <= limit_tool_calls)
-  AND (limit_tokens IS NULL
+  AND (limit_tokens IS NULL OR %(tokens)s = 0
     OR used_tokens + overrun_tokens + reserved_tokens + %(tokens)s <= limit_tokens)
-  AND (limit_cost_microusd IS NULL
+  AND (limit_cost_microusd IS NULL OR %(cost_microusd)s = 0
     OR used_cost_microusd + overrun_cost_microusd + reserved_cost_microusd + %(cost_microusd)s
       <= limit_cost_microusd)
 
@@ -71,10 +71,11 @@ WHERE id = %(id)s AND state = 'reserved' AND EXISTS (
     AND r.lease_token = loops_reservation.token AND r.status = 'running'
     AND NOT r.cancel_requested AND r.lease_expires_at > {now})
 
--- close_reservation: from open to its end, once
+-- close_reservation: from open to its end, once; what was sent meanwhile is never given back
 UPDATE loops_reservation SET state = %(state)s, actual_tokens = %(actual_tokens)s,
   actual_cost_microusd = %(actual_cost)s
-WHERE id = %(id)s AND state IN ('reserved', 'in_flight')
+WHERE id = %(id)s
+  AND (state = 'reserved' OR state = 'in_flight' AND %(state)s IN ('settled', 'unknown'))
 RETURNING run_id, attempt_no, est_model_calls, est_tool_calls, est_tokens, est_cost_microusd
 
 -- settle: move a closed reservation from reserved to used; allowed without the lease

@@ -56,11 +56,17 @@ def admit_waiting() -> int:
         if full is not None:
             continue
         if attempts.admit(run.pk, run.attempt_no) is None:
-            slots.release(run.pk, slots.scopes_of(run, profiles))
+            _let_go(run, profiles)
             continue
         reach("admitted")
         admitted += 1
     return admitted
+
+
+def _let_go(run: Run, profiles: dict[str, AgentProfile]) -> None:
+    # Of two dispatchers that took the same slots for the same run, one admitted it: they are its.
+    if not Run.objects.filter(pk=run.pk, admitted_at__isnull=False).exists():
+        slots.release(slots.holder(run.pk, run.lease_token), slots.scopes_of(run, profiles))
 
 
 def publish_unsent() -> int:
@@ -70,9 +76,9 @@ def publish_unsent() -> int:
     """
     published = 0
     fresh = Q(tried_at__isnull=True) | Q(tried_at__lt=Now() - _TRY_AGAIN)
-    for wakeup in Outbox.objects.filter(fresh, sent_at__isnull=True).order_by("id")[:_BATCH]:
-        mine = Outbox.objects.filter(pk=wakeup.pk, tried_at=wakeup.tried_at, sent_at__isnull=True)
-        if not mine.update(tried_at=Now()):
+    unsent = Outbox.objects.filter(fresh, sent_at__isnull=True)
+    for wakeup in unsent.order_by("id")[:_BATCH]:
+        if not unsent.filter(pk=wakeup.pk).update(tried_at=Now()):
             continue
         app.send_task(ITERATE, args=[wakeup.run_id, wakeup.attempt_no], retry=False)
         reach("published")

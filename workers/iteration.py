@@ -53,11 +53,12 @@ def run_iteration(run_id: int, attempt_no: int, *, worker: str) -> None:
     ledger.close_lost(run_id, claim.token)
     run = Run.objects.select_related("task__project").get(pk=run_id)
     scopes = slots.scopes_of(run, {p.name: p for p in AgentProfile.objects.all()})
+    lease = Lease(claim, scopes)
     try:
-        with heart.keep(Lease(claim, scopes)) as lease:
+        with heart.keep(lease):
             _attempt(run, lease)
     finally:
-        _free(run_id, scopes)
+        _free(lease)
     dispatch.run_pass()
 
 
@@ -164,8 +165,8 @@ def _end_if_cancelled(run: Run) -> None:
             log.info("run %s was ended by somebody else", run.pk)
 
 
-def _free(run_id: int, scopes: list[slots.Scope]) -> None:
+def _free(lease: Lease) -> None:
     try:
-        slots.release(run_id, scopes)
+        slots.release(lease.holder, lease.scopes)
     except redis.RedisError as error:
-        log.warning("slots of run %s not released, they will run out: %s", run_id, error)
+        log.warning("slots of %s not released, they will run out: %s", lease.holder, error)

@@ -38,13 +38,18 @@ class Lease:
                 self.lost.set()
                 return
             self._renewed = time.monotonic()
-            slots.renew(self.claim.run_id, self.scopes)
+            slots.renew(self.holder, self.scopes)
         except DatabaseError as error:
             log.warning("lease of run %s not renewed: %s", self.claim.run_id, error)
             if time.monotonic() > self._renewed + settings.LOOPWARDEN_LEASE_SECONDS * 2 / 3:
                 self.lost.set()
         except redis.RedisError as error:
             log.warning("slots of run %s not renewed: %s", self.claim.run_id, error)
+
+    @property
+    def holder(self) -> str:
+        """Under which name it holds its slots: it was admitted just before its claim."""
+        return slots.holder(self.claim.run_id, self.claim.token - 1)
 
     @property
     def seconds_left(self) -> float:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import redis
 from django.db import connection
 
-from loops.core.errors import LimitReached, LoopwardenError
+from loops.core.errors import LoopwardenError
 from loops.core.limits import Amount, Limits
 from loops.models import Step, StepStatus
 from loops.store import ledger
@@ -33,7 +33,7 @@ class Draining(LoopwardenError):
 
 
 class CountersAway(LoopwardenError):
-    """Redis is away, so no call can be admitted. The attempt goes back and waits."""
+    """Redis is away or contradicts the ledger: the attempt goes back and waits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,13 +125,13 @@ class Recorder:
         """Carry out the next steps side by side; each is numbered, reserved and recorded by itself.
 
         What is to be done runs in threads and touches no database; `note` makes a result out of
-        what it returned, and is told whether it was the last to end. A limit that refuses one of them lets
-        those before it run, as if they had come one after the other.
+        what it returned, and is told whether it was the last to end. A limit that refuses one of
+        them lets those before it run, as if they had come one after the other.
         """
         first, self._seq = self._seq + 1, self._seq + len(effects)
         found: dict[int, Performed] = {}
         started: dict[Future[T], tuple[int, int, Effect]] = {}
-        errors: dict[int, LoopwardenError] = {}
+        errors: dict[int, Exception] = {}
         with ThreadPoolExecutor(max_workers=max(1, len(effects))) as pool:
             for seq, (effect, act) in enumerate(effects.items(), first):
                 done = self._replay(seq, effect)
@@ -155,7 +155,7 @@ class Recorder:
         started: Mapping[Future[T], tuple[int, int, Effect]],
         note: Callable[[T, bool], Performed],
         found: dict[int, Performed],
-        errors: dict[int, LoopwardenError],
+        errors: dict[int, Exception],
     ) -> None:
         waiting = set(started)
         while waiting:
@@ -169,7 +169,7 @@ class Recorder:
                         performed = note(future.result(), last)
                     self._record(seq, reservation, effect, performed)
                     found[seq] = performed
-                except LoopwardenError as error:
+                except Exception as error:
                     errors[seq] = error
 
     def _replay(self, seq: int, effect: Effect) -> Performed | None:
@@ -183,7 +183,7 @@ class Recorder:
         """What an act throws is recorded too, and charged in full."""
         try:
             yield
-        except LoopwardenError as error:
+        except Exception as error:
             failed = ledger.StepResult(status=StepStatus.FAILED, error=str(error))
             self._settle(seq, reservation, failed, effect.worst)
             raise
@@ -215,23 +215,20 @@ class Recorder:
                 if budgets.admit(claim.run_id, reservation, worst, self._limits):
                     if ledger.send(reservation):
                         return reservation
+                    ledger.release(reservation)
                     budgets.settle(claim.run_id, reservation, Amount())
-                elif forgotten:
-                    ledger.release(reservation)
-                    raise self._refused(worst)
-                else:
-                    # A late settle can leave the counters above the ledger: ask the ledger once.
-                    ledger.release(reservation)
-                    budgets.forget(claim.run_id)
-                    forgotten = True
+                    continue
+                ledger.release(reservation)
+                if forgotten:
+                    raise CountersAway("the budget counters contradict the ledger")
+                # A late settle can leave the counters above the ledger: ask the ledger once.
+                budgets.forget(claim.run_id)
+                forgotten = True
             except budgets.Voided:
                 continue
             except redis.RedisError as error:
                 ledger.release(reservation)
                 raise CountersAway(f"Redis is away: {error}") from error
-
-    def _refused(self, worst: Amount) -> LimitReached:
-        return LimitReached("budget counters", used=0, reserved=0, asked=worst.tokens, cap=0)
 
     def _settle(
         self, seq: int, reservation: int, outcome: ledger.StepResult, worst: Amount

@@ -1,12 +1,14 @@
 -- Concurrency slots as leases that heal themselves.
 --
 -- KEYS[1]   loopwarden:slots:epoch    string: present while the sets can be trusted
--- KEYS[2..] loopwarden:slots:<scope>  sorted set: member = run id, score = when its lease ends
+-- KEYS[2..] loopwarden:slots:<scope>  sorted set: member = one admission of a run,
+--                                     score = when its lease ends
 --
 -- acquire member ttl limit...   0 granted, i = scope i is full, -1 sets lost
 -- renew   member ttl            keep a slot that is still held
 -- restore member ttl            put a holder back after a loss
 -- release member                give it back
+-- trust   nonce                 KEYS[2] = the nonce's key: the sets are whole again
 local function now()
   local t = redis.call("TIME")
   return tonumber(t[1]) + tonumber(t[2]) / 1000000
@@ -40,6 +42,12 @@ end
 if command == "release" then
   for i = 2, #KEYS do redis.call("ZREM", KEYS[i], member) end
   return 0
+end
+
+if command == "trust" then
+  if redis.call("GET", KEYS[2]) ~= member then return 0 end
+  redis.call("SET", KEYS[1], "1")
+  return 1
 end
 
 return redis.error_reply("unknown command " .. command)

@@ -5,6 +5,7 @@ Scopes are the whole pool, the project, and each agent profile that the task nam
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from loops.models import AgentProfile, Run
 
 _SCRIPT = Path(__file__).with_name("slots.lua").read_text()
 _EPOCH = "loopwarden:slots:epoch"
+_REBUILD = "loopwarden:slots:rebuild"
 _LOST = -1
 
 
@@ -38,44 +40,59 @@ def scopes_of(run: Run, profiles: dict[str, AgentProfile]) -> list[Scope]:
     ]
 
 
-def _run(command: str, run_id: int, scopes: list[Scope], *args: int) -> int:
+def holder(run_id: int, token: int) -> str:
+    """Who holds slots: one admission of a run, by the lease token that the run had before it.
+
+    Each claim has a token of its own, so whoever comes late frees its own slots, never those of
+    the next attempt or of the next worker.
+    """
+    return f"{run_id}:{token}"
+
+
+def _run(command: str, member: str, scopes: list[Scope], *args: int) -> int:
     keys = [_EPOCH, *(f"loopwarden:slots:{scope.name}" for scope in scopes)]
-    return int(feed.client().register_script(_SCRIPT)(keys=keys, args=[command, run_id, *args]))
+    return int(feed.client().register_script(_SCRIPT)(keys=keys, args=[command, member, *args]))
 
 
 def acquire(run: Run, scopes: list[Scope]) -> Scope | None:
     """Take all slots or none. Returns the scope that is full, or None when granted."""
-    limits = [scope.limit for scope in scopes]
-    answer = _run("acquire", run.pk, scopes, _ttl(), *limits)
+    member, limits = holder(run.pk, run.lease_token), [scope.limit for scope in scopes]
+    answer = _run("acquire", member, scopes, _ttl(), *limits)
     if answer == _LOST:
         rebuild()
-        answer = _run("acquire", run.pk, scopes, _ttl(), *limits)
+        answer = _run("acquire", member, scopes, _ttl(), *limits)
+    if answer == _LOST:
+        return scopes[0]  # lost again meanwhile: nobody is admitted, the next pass rebuilds
     return scopes[answer - 1] if answer > 0 else None
 
 
-def renew(run_id: int, scopes: list[Scope]) -> None:
+def renew(member: str, scopes: list[Scope]) -> None:
     """Keep the slots while the work goes on."""
-    _run("renew", run_id, scopes, _ttl())
+    _run("renew", member, scopes, _ttl())
 
 
-def release(run_id: int, scopes: list[Scope]) -> None:
+def release(member: str, scopes: list[Scope]) -> None:
     """Give the slots back."""
-    _run("release", run_id, scopes)
+    _run("release", member, scopes)
 
 
 def rebuild() -> None:
     """After a loss: put every holder back before anybody new is admitted.
 
     The database knows all holders: runs that were admitted and runs that work. Without this, old
-    holders and new ones would together be above the limit.
+    holders and new ones would together be above the limit. The sets are trusted only if they were
+    not lost again on the way.
     """
+    nonce = secrets.token_hex(8)
+    feed.client().set(_REBUILD, nonce, ex=60)
     profiles = {profile.name: profile for profile in AgentProfile.objects.all()}
     holders = Run.objects.select_related("task__project").filter(
         status__in=[RunStatus.QUEUED, RunStatus.RUNNING], admitted_at__isnull=False
     )
     for run in holders.iterator():
-        _run("restore", run.pk, scopes_of(run, profiles), _ttl())
-    feed.client().set(_EPOCH, "1")
+        token = run.lease_token - (run.status == RunStatus.RUNNING)
+        _run("restore", holder(run.pk, token), scopes_of(run, profiles), _ttl())
+    feed.client().register_script(_SCRIPT)(keys=[_EPOCH, _REBUILD], args=["trust", nonce])
 
 
 def _ttl() -> int:

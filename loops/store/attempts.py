@@ -221,10 +221,7 @@ def withdraw_admission(run: Run) -> bool:
     """The sweeper's: the wake-up was written long ago and nobody claimed it, so it is lost."""
     return bool(
         Run.objects.filter(
-            pk=run.pk,
-            status=RunStatus.QUEUED,
-            attempt_no=run.attempt_no,
-            admitted_at=run.admitted_at,
+            pk=run.pk, status=RunStatus.QUEUED, version=run.version, admitted_at__isnull=False
         ).update(admitted_at=None, version=F("version") + 1)
     )
 

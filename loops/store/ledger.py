@@ -9,12 +9,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Q
+from django.db.models.functions import Now
 
 from loops.core.errors import LoopwardenError
+from loops.core.lifecycle import RunStatus
 from loops.core.limits import Amount, first_refusal
 from loops.models import Reservation, ReservationState, Run
 from loops.statements import as_json, execute, fetch
 from loops.store.attempts import Claim
+
+_TRIES = 100
 
 
 class LeaseLost(LoopwardenError):
@@ -52,13 +57,18 @@ def reserve(claim: Claim, call: StepCall, worst: Amount) -> int:
     Raises `LimitReached` when it does not fit, `LeaseLost` when the attempt is not ours any more.
     """
     params = {"run": claim.run_id, "no": claim.no, "token": claim.token, **asdict(worst)}
-    with transaction.atomic():
-        if execute("reserve", params) == 1:
-            execute("open_step", {**params, **asdict(call)})
-            row = fetch("open_reservation", {**params, "seq": call.seq})
-            if row is not None:
-                return int(row[0])
-    raise _refusal(claim, worst)
+    for _ in range(_TRIES):
+        with transaction.atomic():
+            if execute("reserve", params) == 1:
+                execute("open_step", {**params, **asdict(call)})
+                row = fetch("open_reservation", {**params, "seq": call.seq})
+                if row is not None:
+                    return int(row[0])
+        refusal = _refusal(claim, worst)
+        # None: another call settled in between, so what did not fit may fit now.
+        if refusal is not None:
+            raise refusal
+    raise LeaseLost
 
 
 def send(reservation_id: int) -> bool:
@@ -166,10 +176,15 @@ def _close(reservation_id: int, state: str, *, tokens: int | None, cost: int | N
     return 1
 
 
-def _refusal(claim: Claim, worst: Amount) -> LoopwardenError:
-    run = Run.objects.get(pk=claim.run_id)
-    if run.lease_token == claim.token and run.status == "running" and not run.cancel_requested:
-        refusal = first_refusal(worst, used=run.used, reserved=run.reserved, limits=run.limits)
-        if refusal is not None:
-            return refusal
-    return LeaseLost()
+def _refusal(claim: Claim, worst: Amount) -> LoopwardenError | None:
+    run = Run.objects.filter(
+        Q(deadline_at__isnull=True) | Q(deadline_at__gt=Now()),
+        pk=claim.run_id,
+        lease_token=claim.token,
+        status=RunStatus.RUNNING,
+        cancel_requested=False,
+        lease_expires_at__gt=Now(),
+    ).first()
+    if run is None:
+        return LeaseLost()
+    return first_refusal(worst, used=run.used, reserved=run.reserved, limits=run.limits)

@@ -32,7 +32,7 @@ def move(
 ) -> None:
     """Compare-and-set the run's status on its version. Raises `MovedOn` when it has changed.
 
-    Call it inside a transaction. An attempt that still ran is abandoned with the move.
+    Call it inside a transaction. An attempt that is still open is abandoned with the move.
     """
     old = RunStatus(run.status)
     check_move(old, status)
@@ -50,10 +50,10 @@ def move(
     }
     if not Run.objects.filter(pk=run.pk, status=old, version=run.version).update(**changes):
         raise MovedOn
-    if old is RunStatus.RUNNING:
-        Attempt.objects.filter(run=run, status=AttemptStatus.RUNNING).update(
-            status=AttemptStatus.ABANDONED, ended_at=Now(), error=reason
-        )
+    # Also of a queued run: an attempt that lost its worker is still open there.
+    Attempt.objects.filter(run=run, status=AttemptStatus.RUNNING).update(
+        status=AttemptStatus.ABANDONED, ended_at=Now(), error=reason
+    )
     events.record(run.pk, kind, text or reason, actor=actor, gate=True, nudge=True)
 
 
