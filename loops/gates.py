@@ -127,7 +127,9 @@ def decide(
         if effective_status(run)[0] is not RunStatus.AT_GATE:
             raise NotPossibleNow("The run is not at the gate any more: its deadline has passed.")
         if decision in _GO_ON:
-            _queue_again(run, item, Decision(decision), guidance.strip(), grants, user)
+            _queue_again(
+                run, item, Decision(decision), guidance=guidance.strip(), grants=grants, user=user
+            )
         else:
             _end(run, Decision(decision), user)
     item.refresh_from_db()
@@ -160,7 +162,7 @@ def _has_rounds_left(item: Escalation) -> bool:
 
 
 def _queue_again(
-    run: Run, item: Escalation, decision: Decision, guidance: str, grants: int, user: User
+    run: Run, item: Escalation, decision: Decision, *, guidance: str, grants: int, user: User
 ) -> None:
     if grants:
         runs.grant(run, iterations=grants, granted_by=user)

@@ -116,7 +116,9 @@ class Box:
 
     def undo_stored(self, before: str, after: str) -> None:
         """Take back what changed between two stored snapshots; no `before` is the base commit."""
-        start = Snapshot.load(before) if before else Snapshot(tree=self._tree_of(self._run.base_commit))
+        start = (
+            Snapshot.load(before) if before else Snapshot(tree=self._tree_of(self._run.base_commit))
+        )
         self._snapshots.undo(start, Snapshot.load(after))
         self.note()
 

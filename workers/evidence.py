@@ -41,7 +41,9 @@ def gather(
     result: dict[str, Any] = {}
     packet: dict[str, Any] = {"checks": _checks(run)}
     match decision:
-        case Finish(result=LoopResult(final_state=state)) | Continue(progress=Progress(state=state)):
+        case Finish(result=LoopResult(final_state=state)):
+            _own_result(run, pattern, state, result, packet)
+        case Continue(progress=Progress(state=state)):
             _own_result(run, pattern, state, result, packet)
     refused = False
     if box.has_repository and box.changed:

@@ -90,7 +90,7 @@ class Evaluation:
     cause: str = ""
     """With `escalate`: the stable word for why."""
     pause: bool = False
-    """A person looks at this before the next attempt (S4-14). `run_loop` knows no person: goes on."""
+    """A person looks at this before the next attempt (S4-14). `run_loop` just goes on."""
     costs_round: bool = True
     """False when there was no verdict to count: a refusal, a reviewer without one (S0-9)."""
 

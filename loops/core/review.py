@@ -1,4 +1,4 @@
-"""The review of an attempt: a grade, a strategy and feedback, read strictly (S4-4, S4-21, S4-G2)."""
+"""The review of an attempt: grade, strategy and feedback, read strictly (S4-4, S4-21, S4-G2)."""
 
 from __future__ import annotations
 

@@ -90,4 +90,3 @@ def _reasons(kind: VerdictKind, reasons: Any) -> tuple[str, ...]:
             "CHANGES_REQUESTED needs at least one reason, so that the coder can act on it.",
         )
     return tuple(reasons)
-

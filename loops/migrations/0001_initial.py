@@ -674,7 +674,7 @@ class Migration(migrations.Migration):
                     models.Q(
                         (
                             "status__in",
-                            ["budget_exhausted", "failed", "cancelled", "escalated", "succeeded"],
+                            ["budget_exhausted", "cancelled", "escalated", "failed", "succeeded"],
                         ),
                         _negated=True,
                     ),

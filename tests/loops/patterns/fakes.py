@@ -33,12 +33,17 @@ class FakeWorkspace:
     """A counter: each change leads to another snapshot."""
 
     version: int = 0
+    undone: list[tuple[str, str]] = field(default_factory=list)
 
     def snapshot(self) -> str:
         return f"tree-{self.version}"
 
     def undo(self, before: str, after: str) -> None:
-        raise NotImplementedError
+        self.undone.append((before, after))
+        self.version = int(before.removeprefix("tree-"))
+
+    def change(self, characters: int) -> str:
+        return f"change up to tree-{self.version}"[:characters]
 
 
 @dataclass
@@ -84,6 +89,9 @@ class FakeCommands:
 
     def check(self, name: str, command: str) -> CommandResult:
         return self._run(name, command)
+
+    def check_all(self, checks: Sequence[tuple[str, str]]) -> list[CommandResult]:
+        return [self._run(name, command) for name, command in checks]
 
     def fix(self, name: str, command: str) -> CommandResult:
         result = self._run(name, command)
