@@ -201,7 +201,8 @@ class _Loop:
         state = context.state
         if not state.round and not context.feedback:
             return (), None
-        strategy = Strategy.REFACTOR if state.undone else self.info.decided or state.strategy
+        overridden = self.info.decided and state.strategy != CHECKS_FAILED and not state.undone
+        strategy = self.info.decided if overridden else state.strategy
         undone = state.undone or self.info.decided == Strategy.REFACTOR
         note = Note(strategy=strategy, feedback=context.feedback or "", undone=undone)
         return state.thread, note
