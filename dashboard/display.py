@@ -129,6 +129,9 @@ _CAUSES = {
     "evaluator": ("Evaluator asks", "gate"),
     "hook_failed": ("Commit hook refuses", "checks"),
     "workspace": ("Workspace broken", "checks"),
+    "reviewer_abort": ("Reviewer stops it", "refactor"),
+    "yield": ("Paused for you", "gate"),
+    "repeated_finding": ("Same finding again", "changes"),
     "no_change": ("No fix changed anything", "changes"),
 }
 

@@ -141,7 +141,7 @@ def _check(item: Escalation, decision: str, guidance: str, iterations: int) -> N
         raise BadDecision("decision", f"must be one of: {', '.join(item.allowed)}")
     if decision in _GO_ON and item.cause != StopReason.YIELD and not guidance.strip():
         raise BadDecision("guidance", "say what the next round should do differently")
-    if decision in _GO_ON and not 1 <= iterations <= MOST_ROUNDS:
+    if decision in _GO_ON and not _has_rounds_left(item) and not 1 <= iterations <= MOST_ROUNDS:
         raise BadDecision("iterations", f"must be between 1 and {MOST_ROUNDS}")
 
 
