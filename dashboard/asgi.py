@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any, cast
 
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import OriginValidator
@@ -18,7 +19,8 @@ from django.urls import path  # noqa: E402
 
 from dashboard.consumers import LiveConsumer  # noqa: E402
 
-socket = AuthMiddlewareStack(URLRouter([path("ws/live/", LiveConsumer.as_asgi())]))
+live = path("ws/live/", cast("Any", LiveConsumer.as_asgi()))
+socket = AuthMiddlewareStack(URLRouter([cast("Any", live)]))
 application = ProtocolTypeRouter(
     {"http": http, "websocket": OriginValidator(socket, settings.ORIGINS)}
 )

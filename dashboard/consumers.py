@@ -36,13 +36,14 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.seat: Seat | None = None
         self.tasks: list[asyncio.Task[None]] = []
         await self.accept()
-        if not self.scope["user"].is_authenticated:
+        user, session = self.scope["user"], self.scope["session"]
+        if user is None or not user.is_authenticated or session.session_key is None:
             await self.close(code=LOGGED_OUT)
             return
         self.seat = hub().join()
         self.tasks = [
             asyncio.create_task(self._send_news(self.seat)),
-            asyncio.create_task(self._watch_session()),
+            asyncio.create_task(self._watch_session(session.session_key, user.pk)),
         ]
 
     async def disconnect(self, _code: int) -> None:
@@ -77,10 +78,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
             for seq, group in groupby(by_seq, key=lambda item: item[1]):
                 await self.send(json.dumps({"topics": [topic for topic, _ in group], "seq": seq}))
 
-    async def _watch_session(self) -> None:
+    async def _watch_session(self, session_key: str, user_id: int) -> None:
         while True:
             await asyncio.sleep(self.recheck_seconds)
-            if not await still_logged_in(self.scope["session"].session_key, self.scope["user"].pk):
+            if not await still_logged_in(session_key, user_id):
                 await self.close(code=LOGGED_OUT)
                 return
 

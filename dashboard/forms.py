@@ -9,6 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from django import forms
+from django.http import QueryDict
 from pydantic.fields import FieldInfo
 
 from loops.core.limits import Limits
@@ -63,8 +64,8 @@ class TaskForm(forms.Form):
 
     use_required_attribute = False
 
-    def __init__(self, pattern: Pattern[Any, Any], *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, label_suffix="", **kwargs)
+    def __init__(self, pattern: Pattern[Any, Any], data: QueryDict | None = None) -> None:
+        super().__init__(data, label_suffix="")
         self.pattern = pattern
         self.fields.update(_fields(pattern))
         for name, item in self.fields.items():
@@ -196,8 +197,7 @@ def _plain_type(annotation: Any) -> Any:
 def _agent_field(role: str, required: bool) -> forms.Field:
     choices = [("", "choose one" if required else "none")]
     for profile in AgentProfile.objects.order_by("name"):
-        price = "" if profile.priced else ", no price"
-        choices.append((profile.name, f"{profile.name} ({profile.provider}{price})"))
+        choices.append((profile.name, f"{profile.name} ({profile.provider})"))
     hint = "" if len(choices) > 1 else "There is no agent profile yet."
     label = role.replace("_", " ").capitalize()
     return forms.ChoiceField(label=label, choices=choices, help_text=hint)

@@ -23,6 +23,7 @@ from loops.feed import CHANNEL, Hint
 
 FIRST_WAIT, LONGEST_WAIT = 0.25, 8.0
 PING_SECONDS = 15
+LOOK_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +111,7 @@ class Hub:
 
     async def _listen(self) -> None:
         wait = FIRST_WAIT
-        while True:
+        while not _is_cancelled():
             try:
                 async for topics, seq in _hints():
                     wait = FIRST_WAIT
@@ -124,6 +125,11 @@ class Hub:
             wait = min(LONGEST_WAIT, wait * 2)
 
 
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 async def _hints() -> AsyncIterator[tuple[list[str], int]]:
     """Every hint from now on. The first item is empty and says that the subscription stands."""
     client = aioredis.Redis.from_url(
@@ -131,7 +137,11 @@ async def _hints() -> AsyncIterator[tuple[list[str], int]]:
     )
     async with client, client.pubsub() as pubsub:
         await pubsub.subscribe(CHANNEL)
-        async for message in pubsub.listen():
+        # The client may swallow a cancel that comes while it connects: look for it now and then.
+        while not _is_cancelled():
+            message = await pubsub.get_message(timeout=LOOK_SECONDS)
+            if message is None:
+                continue
             if message["type"] == "subscribe":
                 yield [], 0
             elif message["type"] == "message":

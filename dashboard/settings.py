@@ -139,7 +139,6 @@ USE_I18N = False
 USE_TZ = True
 TIME_ZONE = "UTC"
 STATIC_URL = "static/"
-STATIC_ROOT = DATA_DIR / "static"
 MEDIA_ROOT = DATA_DIR / "artifacts"
 # Files come straight from the installed package: nothing to collect before a start.
 WHITENOISE_USE_FINDERS = True

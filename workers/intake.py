@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
+from pydantic import ValidationError
 
 from loops.core.errors import WorkspaceFault
 from loops.models import AgentProfile, Project, Task
@@ -21,6 +22,7 @@ from loops.store.submit import (
     problems_of,
     submit,
 )
+from workers.agents import UnknownProvider
 from workers.profiles import provider_of
 from workers.source import Source, capture_dirty, inspect_source
 
@@ -71,7 +73,7 @@ def accept(
         priority=request.priority,
         source={"path": request.repo} if request.repo else None,
     )
-    problems = problems_of(submission) + _price_problems(submission)
+    problems = problems_of(submission) + _provider_problems(submission)
     source = None
     try:
         source = _look_at(request, settings.LOOPWARDEN_REPO_ROOTS if roots is None else roots)
@@ -84,20 +86,23 @@ def accept(
     )
 
 
-def _price_problems(submission: Submission) -> list[Problem]:
-    """A cost limit holds only if the most that a call can cost is known before it."""
-    if submission.limits.get("cost_microusd") is None:
-        return []
+def _provider_problems(submission: Submission) -> list[Problem]:
+    """Agents that cannot be called at all, or whose calls no cost limit could bound."""
     profiles = AgentProfile.objects.in_bulk(submission.agents.values(), field_name="name")
-    return [
-        Problem(
-            field=f"agents.{role}",
-            code="price_unknown",
-            message=f"{name} has no price, so a cost limit cannot hold: set one, 0 is a price",
-        )
-        for role, name in submission.agents.items()
-        if name in profiles and not provider_of(profiles[name]).priced
-    ]
+    capped, found = submission.limits.get("cost_microusd") is not None, []
+    for role, name in submission.agents.items():
+        if name not in profiles:
+            continue
+        try:
+            priced = provider_of(profiles[name]).priced
+        except (UnknownProvider, ValidationError) as error:
+            message = f"the settings of {name} cannot be used: {error}"
+            found.append(Problem(field=f"agents.{role}", code="broken_profile", message=message))
+            continue
+        if capped and not priced:
+            message = f"{name} has no price, so a cost limit cannot hold: set one, 0 is a price"
+            found.append(Problem(field=f"agents.{role}", code="price_unknown", message=message))
+    return found
 
 
 def load_source(stored: dict[str, Any]) -> Source:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import IO, Annotated, Any, Literal, NoReturn, TypeVar
 
@@ -25,16 +26,17 @@ BodyT = TypeVar("BodyT", bound=BaseModel)
 class AlwaysJSON(BaseContentNegotiation):
     """There is one representation; `Accept` cannot ask for another."""
 
-    def select_parser(self, request: Request, parsers: list[BaseParser]) -> BaseParser | None:
+    def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser | None:
         """The JSON parser for a JSON body; None is answered with 415."""
         sent = (request.content_type or "").partition(";")[0].strip().lower()
-        return parsers[0] if sent == "application/json" else None
+        return next(iter(parsers)) if sent == "application/json" else None
 
     def select_renderer(
-        self, _request: Request, renderers: list[BaseRenderer], _suffix: str | None = None
+        self, _request: Request, renderers: Iterable[BaseRenderer], _suffix: str | None = None
     ) -> tuple[BaseRenderer, str]:
         """The JSON renderer."""
-        return renderers[0], renderers[0].media_type
+        renderer = next(iter(renderers))
+        return renderer, str(renderer.media_type)
 
 
 class StrictJSONParser(BaseParser):

@@ -14,6 +14,7 @@ from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
+from dashboard.clocks import clocks
 from dashboard.diffs import diff_of
 from dashboard.queues import open_items
 from dashboard.texts import stored_head, stored_tail
@@ -47,6 +48,7 @@ def task(request: HttpRequest, pk: int) -> HttpResponse:
     before = _number(request, "before")
     lines, earlier = timeline(run, most=MOST_ATTEMPTS, before=before)
     item = open_items().filter(run=run).first() if run.status == RunStatus.AT_GATE else None
+    now = timezone.now()
     result = run.result if isinstance(run.result, dict) else {}
     context: dict[str, Any] = {
         "section": "tasks",
@@ -54,9 +56,9 @@ def task(request: HttpRequest, pk: int) -> HttpResponse:
         "task": run.task,
         "tabs": TABS,
         "tab": tab,
-        "now": timezone.now(),
         "why": _why(run),
         "meters": meters(run),
+        "clocks": clocks(run, now),
         "lines": lines,
         "earlier": lines[-1].attempt.no if earlier else None,
         "rail_attempts": [line.attempt for line in reversed(lines)],
@@ -117,12 +119,10 @@ def _why(run: Run) -> str:
     status, stop_reason = effective_status(run)
     if status is not RunStatus(run.status):
         return SENTENCES[StopReason(stop_reason)]
-    if run.reason:
-        return run.reason
     if run.cancel_requested and not run.is_terminal:
         return "It stops as soon as its worker hears of the cancel."
-    if stop_reason:
-        return SENTENCES[StopReason(stop_reason)]
+    if run.sentence:
+        return run.sentence
     if status is RunStatus.QUEUED:
         return "It waits for a free slot." if run.admitted_at is None else "It waits for a worker."
     return ""
@@ -139,18 +139,20 @@ class SpecLine:
 
 def _contract(run: Run) -> dict[str, Any]:
     """What the pattern says of itself, and the fields that the task fills."""
-    titles, stops_when = {}, ""
+    titles, usual, stops_when = {}, {}, ""
     try:
         pattern = get(run.task.pattern)
     except UnknownPattern:
         pass  # an older installation knew it; the spec can still be read
     else:
         stops_when = pattern.stops_when
-        titles = {name: item.title for name, item in pattern.spec.model_fields.items()}
+        fields = pattern.spec.model_fields.items()
+        titles = {name: item.title for name, item in fields}
+        usual = {name: item.get_default(call_default_factory=True) for name, item in fields}
     lines = [
         _spec_line(titles.get(name) or name, value)
         for name, value in run.task.spec_dict.items()
-        if value not in ("", [], None, False, run.task.local_aim)
+        if value not in ("", [], None, run.task.local_aim, usual.get(name))
     ]
     return {"stops_when": stops_when, "spec": lines}
 

@@ -97,7 +97,8 @@ class Run(models.Model):
                 condition=Q(status__in=[s.value for s in RunStatus]), name="run_status_known"
             ),
             models.CheckConstraint(
-                condition=~Q(status__in=sorted(s.value for s in TERMINAL)) | ~Q(stop_reason=""),
+                condition=~Q(status__in=[s.value for s in RunStatus if s in TERMINAL])
+                | ~Q(stop_reason=""),
                 name="run_end_has_reason",
             ),
             models.CheckConstraint(

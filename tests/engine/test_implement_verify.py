@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
-from django.conf import settings
+from django.conf import settings as product
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
+from django.db import connection
 
 from loops import gates
 from loops.core.errors import WorkspaceFault
 from loops.models import AgentProfile, Escalation, Run, Step, StepKind, StepStatus
-from tests.engine import scenes
+from loops.store import runs
+from tests.engine import processes, scenes
 from workers.control import ControlRepo
+from workers.lease import heart
 from workers.snapshots import Snapshot, Snapshotter
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -33,7 +38,7 @@ def repo(tmp_path: Path) -> Path:
 
 
 def control_of(run: Run) -> ControlRepo:
-    return ControlRepo(settings.DATA_DIR / "runs" / str(run.pk) / "control.git")
+    return ControlRepo(product.DATA_DIR / "runs" / str(run.pk) / "control.git")
 
 
 def shown(run: Run, path: str) -> str | None:
@@ -158,6 +163,26 @@ def test_a_limit_that_refuses_one_check_lets_those_before_it_run(repo: Path) -> 
         "lint",
         "test",
     ]
+
+
+def test_a_stop_reaches_all_side_by_side_checks(repo: Path, tmp_path: Path, settings: Any) -> None:
+    settings.LOOPWARDEN_SANDBOX = "none"
+    began = [tmp_path / name for name in ("lint", "test")]
+    commands = {path.name: f"touch {path}; while :; do sleep 1; done" for path in began}
+    run = scenes.verify_task(repo, [{"app.py": "two\n"}], **commands).runs.get()  # type: ignore[arg-type]
+
+    def cancel() -> None:
+        processes.until(lambda: all(path.exists() for path in began))
+        runs.cancel(Run.objects.get(pk=run.pk), actor="ada")
+        for lease in list(heart._leases):
+            lease.beat()
+        connection.close()
+
+    with ThreadPoolExecutor() as pool:
+        stopping = pool.submit(cancel)
+        scenes.step(run)
+        stopping.result()
+    assert (run.status, run.reserved.tool_calls) == ("cancelled", 0)
 
 
 def paused(repo: Path, strategy: str) -> Run:
