@@ -132,6 +132,7 @@ _CAUSES = {
     "reviewer_abort": ("Reviewer stops it", "refactor"),
     "yield": ("Paused for you", "gate"),
     "repeated_finding": ("Same finding again", "changes"),
+    "polls": ("Check never ready", "checks"),
     "no_change": ("No fix changed anything", "changes"),
 }
 

@@ -15,6 +15,7 @@ _LABELS = {
     AttemptStatus.LIMIT: "limit reached",
     AttemptStatus.ESCALATED: "to the gate",
     AttemptStatus.ERROR: "error",
+    AttemptStatus.WAITED: "waited",
     AttemptStatus.ABANDONED: "stopped",
     AttemptStatus.JUDGED: "judged",
 }

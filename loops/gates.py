@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 MOST_ROUNDS = 100
 _GO_ON = (Decision.CONTINUE, Decision.REFACTOR)
-_KEPT = (AttemptStatus.JUDGED, AttemptStatus.LIMIT, AttemptStatus.ESCALATED)
+_KEPT = (
+    AttemptStatus.JUDGED,
+    AttemptStatus.LIMIT,
+    AttemptStatus.ESCALATED,
+    AttemptStatus.WAITED,
+)
 
 
 class NotPossibleNow(LoopwardenError):

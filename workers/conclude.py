@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from loops.core.contract import Continue, Escalation, Evaluation, Finish, LoopResult, Outcome
+from loops.core.contract import (
+    Continue,
+    Escalation,
+    Evaluation,
+    Finish,
+    LoopResult,
+    Outcome,
+    Turn,
+    Wait,
+)
 from loops.core.errors import LimitReached
-from loops.core.lifecycle import SENTENCES, RunStatus, StopReason
+from loops.core.lifecycle import LIMIT_REASONS, SENTENCES, RunStatus, StopReason
 from loops.gates import Proposal
 from loops.models import AttemptStatus, Decision, OnLimit, Run
 from loops.patterns.base import Pattern
@@ -58,11 +67,13 @@ class Facts:
     evidence: Evidence = Evidence()
 
 
-def judged(decision: Continue[Any] | Finish[Any], facts: Facts) -> Ending:
+def judged(decision: Turn[Any], facts: Facts) -> Ending:
     """The ending of an attempt that `advance` has decided on."""
     match decision:
         case Continue(progress=progress, evaluation=evaluation):
             return _go_on(facts, evaluation, _draft(facts, progress.state, evaluation))
+        case Wait():
+            return _wait(facts, decision)
         case Finish(result=result):
             last = result.evaluations[-1] if result.evaluations else None
             return _finish(facts, result, _draft(facts, result.final_state, last))
@@ -135,13 +146,33 @@ def stopped(cause: StopReason, reason: str, facts: Facts) -> Ending:
 
 
 def _go_on(facts: Facts, evaluation: Evaluation, draft: Conclusion) -> Ending:
-    cap = facts.run.limit_active_seconds
-    if cap is not None and facts.run.active_ms + facts.active_ms >= cap * 1000:
+    if _time_used(facts):
         cause = StopReason.ACTIVE_SECONDS
         return _at_limit(facts, cause, SENTENCES[cause], draft)
     if evaluation.pause:
         return _gate(facts, Escalation(cause=StopReason.YIELD, reason=""), draft)
     return Ending(conclusion=replace(draft, event=draft.label or "judged"))
+
+
+def _wait(facts: Facts, decision: Wait[Any]) -> Ending:
+    """The run waits in the database, holding no worker and no slot; the attempt does not count."""
+    draft = replace(
+        _draft(facts, decision.progress.state, None),
+        attempt_status=AttemptStatus.WAITED,
+        label="not ready",
+    )
+    if _time_used(facts):
+        cause = StopReason.ACTIVE_SECONDS
+        return _at_limit(facts, cause, SENTENCES[cause], draft)
+    reason = f"{decision.reason} It looks again in {decision.seconds:g} s."
+    return Ending(
+        conclusion=replace(draft, delay_seconds=decision.seconds, reason=reason, event=reason)
+    )
+
+
+def _time_used(facts: Facts) -> bool:
+    cap = facts.run.limit_active_seconds
+    return cap is not None and facts.run.active_ms + facts.active_ms >= cap * 1000
 
 
 def _finish(facts: Facts, result: LoopResult[Any], draft: Conclusion) -> Ending:
@@ -154,7 +185,7 @@ def _finish(facts: Facts, result: LoopResult[Any], draft: Conclusion) -> Ending:
                 conclusion=replace(
                     draft,
                     status=RunStatus.SUCCEEDED,
-                    stop_reason=StopReason.ACCEPTED,
+                    stop_reason=_success_reason(result),
                     event="; ".join([f"succeeded: {draft.label}", *facts.evidence.remarks]),
                 )
             )
@@ -164,6 +195,10 @@ def _finish(facts: Facts, result: LoopResult[Any], draft: Conclusion) -> Ending:
         case Outcome.ESCALATED:
             escalation = result.escalation or Escalation(cause=StopReason.EVALUATOR, reason="")
             return _escalated(facts, escalation, _for_a_person(facts, draft))
+
+
+def _success_reason(result: LoopResult[Any]) -> StopReason:
+    return StopReason(result.evaluations[-1].cause or StopReason.ACCEPTED)
 
 
 def _for_a_person(facts: Facts, draft: Conclusion) -> Conclusion:
@@ -177,7 +212,7 @@ def _escalated(facts: Facts, escalation: Escalation, draft: Conclusion) -> Endin
     """A loop that got stuck stops like at a limit; where nobody is to be asked, it has failed."""
     cause = StopReason(escalation.cause)
     reason = escalation.reason or SENTENCES[cause]
-    if cause is StopReason.NO_CHANGE:
+    if cause in LIMIT_REASONS:
         return _at_limit(facts, cause, reason, draft)
     if cause in _NOT_FOR_PEOPLE and facts.run.task.on_limit == OnLimit.STOP:
         return Ending(

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.conf import settings
 
-from loops.core.contract import Continue, Finish, LoopResult, Outcome, Progress
+from loops.core.contract import Continue, Finish, LoopResult, Outcome, Progress, Turn, Wait
 from loops.core.text import tail
 from loops.models import Run, Step, StepKind
 from loops.patterns.base import Pattern
@@ -19,12 +19,14 @@ from workers.sandbox import Sandbox
 _TAIL_LINES = 40
 _TAIL_CHARACTERS = 8_000
 _PACKET_CHARACTERS = 60_000
+_MARKS = ("last_fix_unverified", "passed_quota_skipped")
+"""Flags of a pattern's state that its result must not hide."""
 
 
 def gather(
     run: Run,
     pattern: Pattern[Any, Any],
-    decision: Continue[Any] | Finish[Any] | None,
+    decision: Turn[Any] | None,
     box: Box,
     sandbox: Sandbox,
 ) -> Evidence:
@@ -36,7 +38,8 @@ def gather(
     """
     pack = box.pack()
     stored = artifacts.put(pack, "application/x-git-pack") if pack else ""
-    if isinstance(decision, Continue) and not decision.evaluation.pause:
+    goes_on = isinstance(decision, Continue) and not decision.evaluation.pause
+    if goes_on or isinstance(decision, Wait):
         return Evidence(tree=box.tree, pack=stored)
     result: dict[str, Any] = {}
     packet: dict[str, Any] = {"checks": _checks(run)}
@@ -72,8 +75,8 @@ def _own_result(
         path = _hand_out(run, file.name, content)
         result |= {"file": file.name, "text": artifacts.put_text(file.content), "path": path}
         packet |= {"code": file.content, "file": file.name}
-    if pattern.dump_state(state).get("last_fix_unverified"):
-        result["last_fix_unverified"] = True
+    dumped = pattern.dump_state(state)
+    result |= {mark: True for mark in _MARKS if dumped.get(mark)}
 
 
 def _deliver(

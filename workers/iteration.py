@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import DatabaseError, transaction
 
 from loops import gates
-from loops.core.contract import Continue, Finish, Progress, advance
+from loops.core.contract import Progress, Turn, advance
 from loops.core.effects import Effects
 from loops.core.errors import ContractError, LimitReached, UndoFailed
 from loops.core.lifecycle import StopReason
@@ -141,7 +141,7 @@ def _advance(
     spec: Any,
     effects: Effects,
     decided: Escalation | None,
-) -> Continue[Any] | Finish[Any]:
+) -> Turn[Any]:
     state = pattern.initial(spec) if run.state is None else pattern.load_state(spec, run.state)
     info = BuildInfo(
         local_aim=run.task.local_aim,

@@ -60,6 +60,8 @@ class StopReason(StrEnum):
     HOOK_FAILED = "hook_failed"
     WORKSPACE = "workspace"
     NO_CHANGE = "no_change"
+    POLLS = "polls"
+    QUOTA_SKIPPED = "quota_skipped"
     GATE_EXPIRED = "gate_expired"
 
 
@@ -75,6 +77,7 @@ LIMIT_REASONS = frozenset(
         StopReason.DEADLINE,
         StopReason.WORKER_LOST,
         StopReason.NO_CHANGE,
+        StopReason.POLLS,
     }
 )
 
@@ -105,6 +108,8 @@ SENTENCES: dict[StopReason, str] = {
     StopReason.HOOK_FAILED: "The project's own commit hook refuses the result.",
     StopReason.WORKSPACE: "The workspace could not be prepared or restored.",
     StopReason.NO_CHANGE: "No fix changed anything.",
+    StopReason.POLLS: "A check was not ready after all allowed looks.",
+    StopReason.QUOTA_SKIPPED: "Passed with a check skipped, because a quota was used up.",
     StopReason.GATE_EXPIRED: "Nobody decided in time.",
 }
 

@@ -81,16 +81,18 @@ def repository(folder: Path, **files: str) -> Path:
     return folder
 
 
-def fix_task(repo: Path, check: str, fix: str, *, iterations: int = 5, **facts: Any) -> Task:
+def fix_task(
+    repo: Path, check: str, fix: str, *, iterations: int = 5, on_limit: str = "", **spec: Any
+) -> Task:
     """A check_fix task with one check and one fix."""
     return accept(
         TaskRequest(
             pattern="check_fix",
             title="keep it green",
-            spec={"checks": [check], "fixes": [fix]},
+            spec={"checks": [check], "fixes": [fix], **spec},
             limits={"iterations": iterations},
+            on_limit=on_limit,
             repo=str(repo),
-            **facts,
         ),
         project=project(),
         user=None,
