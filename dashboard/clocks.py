@@ -35,7 +35,7 @@ def _worked(run: Run) -> Clock:
     cap = run.limit_active_seconds
     return Clock(
         title="Working time",
-        value=display.span(run.active_ms / 1000),
+        value=display.rough(run.active_ms / 1000),
         cap=display.span(cap) if cap else "",
         percent=_percent(run.active_ms / 1000, cap) if cap else None,
         note="waiting for people excluded",
@@ -49,10 +49,10 @@ def _deadline(run: Run, now: datetime) -> Clock:
     left = (run.deadline_at - now).total_seconds()
     return Clock(
         title="Deadline",
-        value=display.span(left) if left > 0 else "passed",
-        cap=display.span(whole),
+        value=display.rough(left) if left > 0 else "passed",
+        cap=display.rough(whole),
         percent=_percent(whole - left, whole),
-        note=f"ends {run.deadline_at:%Y-%m-%d %H:%M} UTC",
+        note=f"ends {run.deadline_at:%b %d, %H:%M} UTC",
     )
 
 

@@ -101,6 +101,11 @@ def span(length: timedelta | float) -> str:
     return f"{whole} s"
 
 
+def rough(seconds: float) -> str:
+    """A length of time for a narrow column: whole minutes from one minute on."""
+    return span(seconds if seconds < 60 else int(seconds) // 60 * 60)
+
+
 def ago(moment: datetime, now: datetime) -> str:
     """How long ago, in one unit."""
     seconds = int((now - moment).total_seconds())

@@ -10,13 +10,16 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from django import forms
 from django.http import QueryDict
+from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from loops.core.limits import Limits
 from loops.models import AgentProfile, OnLimit
 from loops.patterns.base import Pattern
 from loops.store.submit import TITLE_LENGTH, Problem
+from workers.agents import UnknownProvider
 from workers.intake import TaskRequest
+from workers.profiles import provider_of
 
 MOST = 1_000_000_000
 MICRO = Decimal(1_000_000)
@@ -197,10 +200,19 @@ def _plain_type(annotation: Any) -> Any:
 def _agent_field(role: str, required: bool) -> forms.Field:
     choices = [("", "choose one" if required else "none")]
     for profile in AgentProfile.objects.order_by("name"):
-        choices.append((profile.name, f"{profile.name} ({profile.provider})"))
+        note = _note_on(profile)
+        choices.append((profile.name, f"{profile.name} ({profile.provider}{note})"))
     hint = "" if len(choices) > 1 else "There is no agent profile yet."
     label = role.replace("_", " ").capitalize()
     return forms.ChoiceField(label=label, choices=choices, help_text=hint)
+
+
+def _note_on(profile: AgentProfile) -> str:
+    """What to know before choosing it. One broken profile must not close the form for all."""
+    try:
+        return "" if provider_of(profile).priced else ", no price"
+    except (ValidationError, UnknownProvider):
+        return ", settings do not fit"
 
 
 def _limit_field(pattern: Pattern[Any, Any], axis: str) -> forms.Field:

@@ -118,7 +118,7 @@ class Hub:
                     if not self._on_air:
                         self._turn(on_air=True)
                     self.hand_out(topics, seq)
-            except (RedisError, OSError) as error:
+            except (RedisError, OSError, ValueError) as error:
                 log.warning("no live hints, trying again in %.1f s: %s", wait, error)
             self._turn(on_air=False)
             await asyncio.sleep(wait)

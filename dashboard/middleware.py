@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import uuid
 from collections.abc import Callable
 from typing import Any
 
+from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from whitenoise.middleware import WhiteNoiseMiddleware
+
+from dashboard.views import errors
 
 POLICY = "; ".join(
     (
@@ -23,6 +27,8 @@ POLICY = "; ".join(
     )
 )
 _GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+log = logging.getLogger(__name__)
 
 Handler = Callable[[HttpRequest], HttpResponseBase]
 
@@ -51,6 +57,23 @@ def request_id(handle: Handler) -> Handler:
     return middleware
 
 
+class DatabaseAway:
+    """Says in a sentence that the database is full, locked or gone; nothing was stored then."""
+
+    def __init__(self, handle: Handler) -> None:
+        self._handle = handle
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        return self._handle(request)
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        """503 for an operational error of the database; everything else goes its way."""
+        if not isinstance(error, OperationalError):
+            return None
+        log.error("database: %s", error, exc_info=error)
+        return errors.unavailable(request, f"The database cannot be used: {error}.")
+
+
 class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
     """WhiteNoise without its file stream, which ASGI would have to read in a thread of its own.
 
@@ -66,6 +89,9 @@ class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
             with found.file as file:
                 body = file.read()
         response = HttpResponse(body, status=int(found.status), headers=dict(found.headers))
+        if body:
+            # The size was read at the start; an upgrade in place may have changed the file since.
+            response.headers["Content-Length"] = str(len(body))
         if "Content-Type" not in dict(found.headers):
             del response.headers["Content-Type"]
         return response

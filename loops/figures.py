@@ -171,6 +171,15 @@ def is_limit(run: Run) -> bool:
     return bool(run.stop_reason) and StopReason(run.stop_reason) in LIMIT_REASONS
 
 
+def in_words(axis: str, amount: int) -> str:
+    """So much of an axis, as people say it: `$0.50`, `20 model calls`, `90 s of working time`."""
+    if axis == "cost_microusd":
+        return f"${dollars(amount)}"
+    if axis == "active_seconds":
+        return f"{amount} s of working time"
+    return f"{amount} {axis.replace('_', ' ')}"
+
+
 def dollars(microusd: int) -> str:
     """Micro-dollars as a decimal string: cents for people, more digits only where they matter."""
     amount = Decimal(microusd) / 1_000_000

@@ -106,8 +106,8 @@ def decide(
     1. The item must be open and the digest must be the shown one: the first writer wins.
     2. The decision is recorded with who and when.
     3. The run moves on: again in the queue with guidance, from where it stands or with the attempt
-       undone, or accepted as it is, or closed. To go on it gets `iterations` more rounds, unless
-       it only paused and has rounds left.
+       undone, or accepted as it is, or closed. To go on it gets `iterations` more rounds (and once
+       more of what ran out, as the packet said), unless it only paused and has rounds left.
 
     Raises `BadDecision` or `NotPossibleNow`; nothing is changed then.
     """
@@ -131,13 +131,11 @@ def decide(
             raise NotPossibleNow(_why_not(item.pk, digest))
         if effective_status(run)[0] is not RunStatus.AT_GATE:
             raise NotPossibleNow("The run is not at the gate any more: its deadline has passed.")
+        item.refresh_from_db()
         if decision in _GO_ON:
-            _queue_again(
-                run, item, Decision(decision), guidance=guidance.strip(), grants=grants, user=user
-            )
+            _queue_again(run, item, user)
         else:
             _end(run, Decision(decision), user)
-    item.refresh_from_db()
     return item
 
 
@@ -166,24 +164,26 @@ def _has_rounds_left(item: Escalation) -> bool:
     return item.cause == StopReason.YIELD and item.run.iterations < item.run.limit_iterations
 
 
-def _queue_again(
-    run: Run, item: Escalation, decision: Decision, *, guidance: str, grants: int, user: User
-) -> None:
-    if grants:
-        runs.grant(run, iterations=grants, granted_by=user)
-    name = user.get_username()
-    verb = "continued it" if decision is Decision.CONTINUE else "had the attempt undone"
-    rounds = {0: "", 1: " and 1 more round"}.get(grants, f" and {grants} more rounds")
+def _queue_again(run: Run, item: Escalation, user: User) -> None:
+    more = item.granted_iterations
+    if more:
+        # What ran out, beside the rounds, stood in the packet with its amount.
+        amounts = {"iterations": more, **item.packet.get("also_grants", {})}
+        runs.grant(run, amounts, granted_by=user)
+    undo = item.decision == Decision.REFACTOR
+    name, verb = user.get_username(), "had the attempt undone" if undo else "continued it"
+    words = "guidance" if item.guidance.strip() else "the feedback as it was"
+    rounds = {0: "", 1: " and 1 more round"}.get(more, f" and {more} more rounds")
     runs.move(
         run,
         RunStatus.QUEUED,
         stop_reason=None,
         reason="",
         actor=name,
-        kind="continued" if decision is Decision.CONTINUE else "refactored",
-        text=f"{name} {verb} with {'guidance' if guidance else 'the feedback as it was'}{rounds}",
+        kind="refactored" if undo else "continued",
+        text=f"{name} {verb} with {words}{rounds}",
         extra={
-            "feedback": _next_feedback(run, item, guidance),
+            "feedback": _next_feedback(run, item),
             "next_at": Now(),
             "ended_at": None,
             "errors": 0,
@@ -191,12 +191,12 @@ def _queue_again(
     )
 
 
-def _next_feedback(run: Run, item: Escalation, guidance: str) -> str:
+def _next_feedback(run: Run, item: Escalation) -> str:
     """At a pause the person edits the feedback; elsewhere the guidance stands before it."""
-    before = run.feedback or ""
+    guidance, before = item.guidance.strip(), run.feedback or ""
     if item.cause == StopReason.YIELD:
         return guidance or before
-    return f"{guidance}\n\n{before}" if before else guidance
+    return "\n\n".join(filter(None, [guidance, before]))
 
 
 def decided_on(run: Run) -> Escalation | None:
@@ -229,6 +229,14 @@ def _end(run: Run, decision: Decision, user: User) -> None:
                 actor=name,
                 kind="closed",
             )
+
+
+def cancel(run: Run, *, actor: str) -> bool:
+    """Stop the run, and take what it asks people out of the queue. False: it has ended already."""
+    with transaction.atomic():
+        done = runs.cancel(run, actor=actor)
+        withdraw(run.pk)
+    return done
 
 
 def withdraw(run_id: int) -> int:

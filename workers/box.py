@@ -40,8 +40,8 @@ class Box:
         self._run = run
         self._claim = claim
         self._known: dict[str, Snapshot] = {}
-        self._start: Snapshot | None = None
         self._now: Snapshot | None = None
+        self._begun_at = ""
 
     def __enter__(self) -> Self:
         return self
@@ -69,7 +69,11 @@ class Box:
             if tree:
                 self._snapshots.put_git_dir(path, tree)
         self.note()
-        self._start = self._now
+        self.begin()
+
+    def begin(self) -> None:
+        """What comes from here on is this attempt's own work."""
+        self._begun_at = self.snapshot()
 
     @property
     def tree(self) -> str:
@@ -84,7 +88,7 @@ class Box:
     @property
     def moved(self) -> bool:
         """Whether this attempt has changed anything."""
-        return bool(self._now and self._start and self._now.tree != self._start.tree)
+        return self.snapshot() != self._begun_at
 
     def note(self) -> str:
         """Take a snapshot of the folder as it is now, and return its stored form."""
@@ -96,7 +100,7 @@ class Box:
 
     def has(self, stored: str) -> bool:
         """Whether a stored snapshot can be gone to on this host."""
-        return not stored or all(self.control.has(oid) for oid in Snapshot.load(stored).objects)
+        return not stored or all(self.control.has(oid) for oid in Snapshot.load(stored).travelling)
 
     def follow(self, stored: str) -> None:
         """Go to the snapshot that a replayed step ended with; a fresh step is there already."""
@@ -129,9 +133,14 @@ class Box:
 
     def pack(self) -> bytes:
         """The objects that this attempt added, so that another host can go on; empty for none."""
-        if self._now is None or self._start is None or not self.moved:
+        if self._now is None:
             return b""
-        return self.control.export_pack(self._now.objects, self._start.objects)
+        # Only what an earlier pack holds may be left out, not what merely is on this host.
+        there: tuple[str, ...] = (self._tree_of(self._run.base_commit),)
+        if self._run.tree:
+            there = Snapshot.load(self._run.tree).travelling
+        new = [oid for oid in self._now.travelling if oid not in there]
+        return self.control.export_pack(new, there) if new else b""
 
     def patch(self) -> bytes:
         """The change since the base commit; it applies there with `git apply`."""
@@ -182,14 +191,21 @@ class Box:
     def _import(self) -> None:
         source = self._run.task.source or {}
         if not self.control.exists and self._run.base_pack:
-            self._import_from_artifacts(source)
-            return
-        pack = artifacts.get(source["dirty_pack"]) if source.get("dirty_pack") else b""
-        self.control.create_from(load_source(source), pack, source.get("dirty_commit", ""))
+            self.control.create_from_pack(
+                artifacts.get(self._run.base_pack),
+                self._run.base_commit,
+                shallow=source["shallow"],
+                object_format=source["object_format"],
+            )
+        else:
+            pack = artifacts.get(source["dirty_pack"]) if source.get("dirty_pack") else b""
+            self.control.create_from(load_source(source), pack, source.get("dirty_commit", ""))
         if not self._run.base_commit:
             self._run.base_commit = self.control.base
             self._run.base_pack = self._travelling_pack()
             runs.set_base(self._claim, self._run.base_commit, self._run.base_pack)
+        if not self.has(self._run.tree):
+            self._fetch()
 
     def _travelling_pack(self) -> str:
         size = sum(file.stat().st_size for file in self.control.objects.rglob("*.pack"))
@@ -197,16 +213,10 @@ class Box:
             return ""
         return artifacts.put(self.control.base_pack(), "application/x-git-pack")
 
-    def _import_from_artifacts(self, source: dict[str, Any]) -> None:
-        self.control.create_from_pack(
-            artifacts.get(self._run.base_pack),
-            self._run.base_commit,
-            shallow=source["shallow"],
-            object_format=source["object_format"],
-        )
-        for pack in (
-            self._run.attempts.exclude(pack="").order_by("no").values_list("pack", flat=True)
-        ):
+    def _fetch(self) -> None:
+        """Take in what the attempts before this one left, on whichever host they were."""
+        packs = self._run.attempts.exclude(pack="").order_by("no").values_list("pack", flat=True)
+        for pack in packs:
             self.control.add_pack(artifacts.get(pack))
-        if self._run.tree and not self.has(self._run.tree):
+        if not self.has(self._run.tree):
             raise WorkspaceFault("the snapshot of the last attempt is in no artifact")

@@ -265,6 +265,14 @@ def _gate(facts: Facts, escalation: Escalation, draft: Conclusion) -> Ending:
     )
 
 
+def _also_grants(run: Run, cause: StopReason) -> dict[str, Any]:
+    """If a person lets it go on, as much again of what ran out: rounds alone would not help."""
+    axis = {StopReason.COST: "cost_microusd"}.get(cause, cause.value)
+    cap = run.task.limits.get(axis)
+    ran_out = cause in LIMIT_REASONS and cause is not StopReason.ITERATIONS
+    return {"also_grants": {axis: cap}} if ran_out and cap else {}
+
+
 def _allowed(facts: Facts, cause: StopReason, *, acceptable: bool) -> tuple[Decision, ...]:
     most = facts.pattern.max_iterations
     again = most is None or facts.run.limit_iterations < most
@@ -291,6 +299,7 @@ def _packet(facts: Facts, escalation: Escalation, reason: str, draft: Conclusion
         "cost_microusd": run.used.cost_microusd,
         "tokens": run.used.tokens,
         "active_ms": run.active_ms + facts.active_ms,
+        **_also_grants(run, StopReason(escalation.cause)),
         **({"proposal": escalation.proposal} if escalation.proposal else {}),
         **facts.evidence.packet,
     }

@@ -153,9 +153,14 @@ class RunWorkspace:
         self._step(before, after, partial(self._box.undo, before, after))
 
     def undo_attempt(self, attempt: Attempt) -> None:
-        """Take back what an earlier attempt did, from its stored snapshots (S4-14)."""
-        before, after = attempt.tree_before, attempt.tree_after
+        """Take back what an earlier attempt did, from its stored snapshots (S4-14).
+
+        If that one began with an undo itself, its own work began after it.
+        """
+        first = attempt.run.steps.filter(attempt_no=attempt.no, seq=1, kind=StepKind.UNDO).first()
+        before, after = first.tree_after if first else attempt.tree_before, attempt.tree_after
         self._step(before, after, partial(self._box.undo_stored, before, after))
+        self._box.begin()
 
     def _step(self, before: str, after: str, undo: Callable[[], None]) -> None:
         def act() -> Performed:

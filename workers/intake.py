@@ -24,7 +24,7 @@ from loops.store.submit import (
 )
 from workers.agents import UnknownProvider
 from workers.profiles import provider_of
-from workers.source import Source, capture_dirty, inspect_source
+from workers.source import DirtyCapture, Source, capture_dirty, inspect_source
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -74,16 +74,18 @@ def accept(
         source={"path": request.repo} if request.repo else None,
     )
     problems = problems_of(submission) + _provider_problems(submission)
-    source = None
+    source, dirty = None, None
     try:
-        source = _look_at(request, settings.LOOPWARDEN_REPO_ROOTS if roots is None else roots)
+        source, dirty = _look_at(
+            request, settings.LOOPWARDEN_REPO_ROOTS if roots is None else roots
+        )
     except WorkspaceFault as fault:
         problems.append(Problem(field="source.repo", code="unusable", message=str(fault)))
     if problems:
         raise Refused(problems)
-    return submit(
-        replace(submission, source=source), project=project, user=user, request_key=request_key
-    )
+    if source is not None:
+        submission = replace(submission, source=_stored(source, dirty))
+    return submit(submission, project=project, user=user, request_key=request_key)
 
 
 def _provider_problems(submission: Submission) -> list[Problem]:
@@ -124,10 +126,18 @@ def load_source(stored: dict[str, Any]) -> Source:
     )
 
 
-def _look_at(request: TaskRequest, roots: Sequence[Path]) -> dict[str, Any] | None:
+def _look_at(
+    request: TaskRequest, roots: Sequence[Path]
+) -> tuple[Source | None, DirtyCapture | None]:
+    """The repository and what is not committed in it, found and captured but not stored."""
     if not request.repo:
-        return None
+        return None, None
     source = inspect_source(request.repo, roots=roots)
+    return source, capture_dirty(source) if request.include_dirty and source.dirty else None
+
+
+def _stored(source: Source, dirty: DirtyCapture | None) -> dict[str, Any]:
+    """The source as it stands on the task; its hook and uncommitted changes become artifacts."""
     hook = source.pre_commit_hook
     stored: dict[str, Any] = {
         "path": str(source.path),
@@ -139,13 +149,11 @@ def _look_at(request: TaskRequest, roots: Sequence[Path]) -> dict[str, Any] | No
         "commit": source.commit,
         "branch": source.branch,
         "hook": artifacts.put(hook, "text/plain") if hook else "",
-        "notes": _notes(source, include_dirty=request.include_dirty),
+        "notes": _notes(source, include_dirty=dirty is not None),
     }
-    if request.include_dirty and source.dirty:
-        captured = capture_dirty(source)
-        if captured.pack:
-            stored["dirty_commit"] = captured.commit
-            stored["dirty_pack"] = artifacts.put(captured.pack, "application/x-git-pack")
+    if dirty is not None and dirty.pack:
+        stored["dirty_commit"] = dirty.commit
+        stored["dirty_pack"] = artifacts.put(dirty.pack, "application/x-git-pack")
     return stored
 
 

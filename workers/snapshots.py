@@ -35,9 +35,13 @@ class Snapshot:
 
     @property
     def objects(self) -> tuple[str, ...]:
-        """Everything that must travel for this snapshot to be restored elsewhere."""
-        vaults = [tree for _, tree in self.nested if tree]
-        return tuple(dict.fromkeys([self.tree, *vaults, *(blob for _, blob in self.state)]))
+        """Everything that this snapshot needs to be restored exactly."""
+        return tuple(dict.fromkeys([*self.travelling, *(blob for _, blob in self.state)]))
+
+    @property
+    def travelling(self) -> tuple[str, ...]:
+        """What another host needs to go on: all but the state of the folder's own git dir."""
+        return tuple(dict.fromkeys([self.tree, *(tree for _, tree in self.nested if tree)]))
 
     def dump(self) -> str:
         """As one line of JSON, for a database row."""

@@ -6,14 +6,17 @@ import logging
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
+import redis
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, QuerySet
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from loops import gates
 from loops.core.lifecycle import SENTENCES, TERMINAL, RunStatus, StopReason
 from loops.models import (
+    AgentProfile,
     Attempt,
     Decision,
     OnLimit,
@@ -24,6 +27,7 @@ from loops.models import (
     WorkerPresence,
 )
 from loops.store import attempts, ledger, runs
+from workers import slots
 
 log = logging.getLogger(__name__)
 
@@ -81,8 +85,11 @@ def _end_at_deadline(run: Run) -> bool:
 def _deadline_reason(run: Run) -> str:
     if run.started_at is not None or run.deadline_at is None:
         return SENTENCES[StopReason.DEADLINE]
-    minutes = int((run.deadline_at - run.created_at).total_seconds() // 60)
-    return f"The deadline has passed: it waited in the queue for {minutes} min and never started."
+    minutes = int((timezone.now() - run.created_at).total_seconds() // 60)
+    return (
+        f"The deadline has passed: it waited in queue {minutes} min and never started."
+        " For a deadline waiting counts."
+    )
 
 
 def _cancelled() -> Iterable[Run]:
@@ -100,18 +107,25 @@ def _end_cancelled(run: Run) -> bool:
     return True
 
 
-def _without_worker() -> Iterable[Run]:
-    return Run.objects.select_related("task").filter(
+def _leaseless() -> QuerySet[Run]:
+    return Run.objects.select_related("task__project").filter(
         status=RunStatus.RUNNING, lease_expires_at__lte=Now(), cancel_requested=False
-    )[:500]
+    )
 
 
-def _recover(run: Run) -> bool:
-    ledger.close_lost(run.pk, run.lease_token + 1)
+def _without_worker() -> Iterable[Run]:
+    return _leaseless()[:500]
+
+
+def _recover(found: Run) -> bool:
+    ledger.close_lost(found.pk, found.lease_token + 1)
+    # Read again: closing has changed its version, and somebody may have been faster.
+    run = _leaseless().filter(pk=found.pk, lease_token=found.lease_token).first()
+    if run is None:
+        return False
     attempt = Attempt.objects.get(run=run, no=run.attempt_no)
     if attempt.claims < MOST_CLAIMS:
-        return attempts.take_back(run)
-    run.refresh_from_db()
+        return attempts.take_back(run) and _free(run)
     sentence = f"Its worker died {attempt.claims} times during attempt {attempt.no}."
     if run.task.on_limit == OnLimit.GATE:
         gates.park_without_worker(
@@ -124,7 +138,7 @@ def _recover(run: Run) -> bool:
             ),
             reason=sentence,
         )
-        return True
+        return _free(run)
     with transaction.atomic():
         runs.move(
             run,
@@ -134,6 +148,17 @@ def _recover(run: Run) -> bool:
             actor="system",
             kind="worker_lost",
         )
+    return _free(run)
+
+
+def _free(run: Run) -> bool:
+    """Its slots need not run out: the lease did."""
+    try:
+        profiles = {profile.name: profile for profile in AgentProfile.objects.all()}
+        member = slots.holder(run.pk, run.lease_token - 1)
+        slots.release(member, slots.scopes_of(run, profiles))
+    except redis.RedisError as error:
+        log.warning("slots of run %s not released, they will run out: %s", run.pk, error)
     return True
 
 
@@ -152,8 +177,9 @@ def _close_reservations() -> None:
             state__in=[ReservationState.RESERVED, ReservationState.IN_FLIGHT], created_at__lte=old
         )
         .exclude(run__status=RunStatus.RUNNING)
-        .values_list("run", flat=True)
+        .values_list("run", "run__lease_token")
         .distinct()[:500]
     )
-    for run_id in list(left):
-        ledger.close_lost(run_id, 0)
+    for run_id, token in list(left):
+        # Who claims the run meanwhile has the next token: what that worker opens is not lost.
+        ledger.close_lost(run_id, token + 1)

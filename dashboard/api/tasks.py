@@ -20,10 +20,10 @@ from dashboard.api.problems import Refusal, pointer
 from dashboard.api.shapes import event_shape, run_head, run_shape, task_shape
 from dashboard.queues import current_runs, search
 from dashboard.timeline import timeline
+from loops import gates
 from loops.core.lifecycle import RunStatus
 from loops.models import ApiToken, Run
 from loops.patterns import NAMES
-from loops.store import runs
 from loops.store.submit import KeyReused, Refused, RequestKey
 from workers.intake import accept
 
@@ -140,7 +140,7 @@ class CancelRun(APIView):
     def post(self, request: Request, pk: int) -> Response:
         """202 with the run; cancelling twice changes nothing."""
         run = run_or_404(request, pk)
-        runs.cancel(run, actor=token_of(request).user.get_username())
+        gates.cancel(run, actor=token_of(request).user.get_username())
         return Response(run_head(run_or_404(request, pk)), status=202)
 
 

@@ -16,6 +16,7 @@ from dashboard.queues import open_items, rail_attempts
 from dashboard.texts import head
 from dashboard.views.fragments import live_page
 from loops.core.lifecycle import StopReason
+from loops.figures import in_words
 from loops.gates import MOST_ROUNDS, BadDecision, NotPossibleNow, decide
 from loops.models import Decision, Escalation, EscalationStatus
 from loops.store.runs import MovedOn
@@ -129,6 +130,7 @@ def _item_context(item: Escalation, inbox: list[Escalation]) -> dict[str, Any]:
         "summary": head(summary, CODE_LINES) if summary else None,
         "open": item.status == EscalationStatus.OPEN,
         "can": {one.name.lower(): one in item.allowed for one in Decision},
+        "also_grants": [in_words(*of) for of in packet.get("also_grants", {}).items()],
         "decided_as": Decision(item.decision).label if item.decision else "",
         "pauses": item.cause == StopReason.YIELD,
         "feedback": packet.get("feedback", ""),

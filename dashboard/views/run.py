@@ -20,11 +20,12 @@ from dashboard.queues import open_items
 from dashboard.texts import stored_head, stored_tail
 from dashboard.timeline import AttemptLine, timeline
 from dashboard.views.fragments import live_page
+from loops import gates
 from loops.core.lifecycle import SENTENCES, RunStatus, StopReason
 from loops.figures import effective_status, meters
 from loops.models import Escalation, Run
 from loops.patterns import UnknownPattern, get
-from loops.store import artifacts, runs
+from loops.store import artifacts
 
 TABS = {
     "timeline": "Timeline",
@@ -78,7 +79,7 @@ def task(request: HttpRequest, pk: int) -> HttpResponse:
 def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     """Stop the newest run. Cancelling twice is no error."""
     run = _newest_run(pk)
-    if not runs.cancel(run, actor=request.user.get_username()):
+    if not gates.cancel(run, actor=request.user.get_username()):
         messages.info(request, "The run has ended already, or its cancel was asked for before.")
     return redirect("task", pk=pk)
 

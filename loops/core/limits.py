@@ -6,6 +6,11 @@ from dataclasses import asdict, dataclass, fields
 
 from loops.core.errors import ContractError, LimitReached
 
+MOST_COUNTED = 1_000_000_000
+"""What every database can store, and no clock runs over with: more is no limit."""
+MOST_SPENT = 1_000_000_000_000_000
+"""The same for tokens and micro-dollars, which are summed in larger columns."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
@@ -33,6 +38,9 @@ class Limits:
                 raise ContractError(
                     f"limits.{item.name} must be a whole number of at least {least}, not {value!r}"
                 )
+            most = MOST_SPENT if item.name in ("tokens", "cost_microusd") else MOST_COUNTED
+            if value > most:
+                raise ContractError(f"limits.{item.name} must be at most {most}, not {value!r}")
 
     def as_dict(self) -> dict[str, int | None]:
         """The caps by axis, for storage."""

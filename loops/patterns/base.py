@@ -159,10 +159,6 @@ class Pattern(Generic[SpecT, StateT]):
         for role in sorted(needs.roles - set(roles)):
             message = "is missing: name an agent profile"
             found.append(Misfit(field=f"agents.{role}", message=message))
-        for role in sorted(set(roles) - set(self.roles)) if not self.open_roles else ():
-            there_are = ", ".join(self.roles) or "none"
-            message = f"{self.name} has no such role; there are: {there_are}"
-            found.append(Misfit(field=f"agents.{role}", message=message))
         if needs.workspace and not has_workspace:
             message = f"{self.name} works on a repository: name its path"
             found.append(Misfit(field="source.repo", message=message))

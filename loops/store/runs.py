@@ -60,7 +60,8 @@ def move(
 def cancel(run: Run, *, actor: str) -> bool:
     """Stop the run: at once while nothing runs, else as soon as its worker hears of it.
 
-    False when it has ended already: cancelling twice is no error.
+    False when it has ended already: cancelling twice is no error. People cancel with
+    `gates.cancel`, which takes the run's items out of the queue as well.
     """
     with transaction.atomic():
         run = Run.objects.select_for_update().get(pk=run.pk)
@@ -88,10 +89,11 @@ def end_cancelled(run: Run, *, actor: str) -> None:
     )
 
 
-def grant(run: Run, *, iterations: int, granted_by: Any) -> None:
+def grant(run: Run, amounts: dict[str, int], *, granted_by: Any) -> None:
     """Add a person's grant as a row of its own and to the run's caps (S1-9: never the loop's)."""
-    LimitGrant.objects.create(run=run, iterations=iterations, granted_by=granted_by)
-    Run.objects.filter(pk=run.pk).update(limit_iterations=F("limit_iterations") + iterations)
+    LimitGrant.objects.create(run=run, granted_by=granted_by, **amounts)
+    raised = {f"limit_{axis}": F(f"limit_{axis}") + amount for axis, amount in amounts.items()}
+    Run.objects.filter(pk=run.pk).update(**raised)
 
 
 def set_base(claim: Claim, commit: str, pack: str) -> None:

@@ -91,7 +91,7 @@ def problems_of(submission: Submission) -> list[Problem]:
         return [*found, Problem(field="pattern", code="unknown", message=message)]
     found += _spec_problems(pattern, submission.spec)
     found += _limit_problems(pattern, submission.limits)
-    found += _profile_problems(submission)
+    found += _agent_problems(pattern, submission)
     if not any(problem.field.startswith(("spec", "limits")) for problem in found):
         found += _misfits(pattern, submission)
     if submission.on_limit and submission.on_limit not in OnLimit.values:
@@ -238,16 +238,19 @@ def _limit_problems(pattern: Pattern[Any, Any], limits: dict[str, Any]) -> list[
     return found
 
 
-def _profile_problems(submission: Submission) -> list[Problem]:
+def _agent_problems(pattern: Pattern[Any, Any], submission: Submission) -> list[Problem]:
     names = set(submission.agents.values())
     known = set(AgentProfile.objects.filter(name__in=names).values_list("name", flat=True))
-    return [
-        Problem(
-            field=f"agents.{role}", code="unknown", message=f"there is no agent profile {name!r}"
-        )
-        for role, name in submission.agents.items()
-        if name not in known
-    ]
+    found = []
+    for role, name in submission.agents.items():
+        if role not in pattern.roles and not pattern.open_roles:
+            message = f"{pattern.name} has no such role{_guess(role, list(pattern.roles))}"
+        elif name not in known:
+            message = f"there is no agent profile {name!r}"
+        else:
+            continue
+        found.append(Problem(field=f"agents.{role}", code="unknown", message=message))
+    return found
 
 
 def _misfits(pattern: Pattern[Any, Any], submission: Submission) -> list[Problem]:

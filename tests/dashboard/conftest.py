@@ -42,7 +42,7 @@ def profiles(db: None) -> list[AgentProfile]:
         AgentProfile.objects.create(
             name="local-model",
             provider="command",
-            config={"argv": ["local-model"], "max_tokens": 9},
+            config={"argv": ["model"], "usage_json": True, "max_tokens": 1000},
         ),
     ]
 

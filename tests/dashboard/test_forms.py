@@ -131,6 +131,13 @@ def test_a_cost_cap_needs_a_price_and_says_so_at_the_agent(
     assert "has no price" in error
 
 
+def test_a_profile_with_wrong_settings_does_not_close_the_form(pages: Client) -> None:
+    AgentProfile.objects.create(name="broken", provider="command")
+    AgentProfile.objects.create(name="gone", provider="nobody")
+    html = pages.get("/tasks/new/coder_reviewer/").content.decode()
+    assert html.count("settings do not fit") == 4
+
+
 def test_a_second_click_starts_no_second_task(
     pages: Client, project: Project, profiles: list[AgentProfile]
 ) -> None:

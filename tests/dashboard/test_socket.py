@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -23,8 +24,9 @@ ORIGIN = b"http://localhost:8700"
 
 
 def run(story: Callable[[], Awaitable[None]]) -> None:
-    """Play one story on an event loop of its own."""
-    asyncio.run(asyncio.wait_for(story(), 20))
+    """Play one story on an event loop of its own; the thread of the tests may have one already."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: asyncio.run(asyncio.wait_for(story(), 20))).result(30)
 
 
 class Page(ApplicationCommunicator):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,17 +82,23 @@ def repository(folder: Path, **files: str) -> Path:
 
 
 def fix_task(
-    repo: Path, check: str, fix: str, *, iterations: int = 5, on_limit: str = "", **spec: Any
+    repo: Path,
+    check: str,
+    fix: str,
+    *,
+    iterations: int = 5,
+    spec: Mapping[str, Any] | None = None,
+    **facts: Any,
 ) -> Task:
     """A check_fix task with one check and one fix."""
     return accept(
         TaskRequest(
             pattern="check_fix",
             title="keep it green",
-            spec={"checks": [check], "fixes": [fix], **spec},
+            spec={"checks": [check], "fixes": [fix], **(spec or {})},
             limits={"iterations": iterations},
-            on_limit=on_limit,
             repo=str(repo),
+            **facts,
         ),
         project=project(),
         user=None,

@@ -260,6 +260,23 @@ def test_s4_14_the_undo_is_done_again_when_the_next_attempt_fails(repo: Path, ad
     assert (shown(run, "app.py"), shown(run, "more.py")) == ("one\n", "more\n")
 
 
+def test_s4_14_undone_twice_in_a_row_nothing_of_either_attempt_is_left(
+    repo: Path, ada: User
+) -> None:
+    task = scenes.verify_task(
+        repo,
+        [{"app.py": "two\n"}, {"more.py": "more\n"}, {"last.py": "last\n"}],
+        [scenes.review("continue", "a"), scenes.review("continue", "b"), scenes.review("pass")],
+        yield_after_each=True,
+    )
+    run = scenes.drive(task.runs.get())
+    for _ in range(2):
+        decide(run, ada, "refactor")
+        run = scenes.drive(run)
+    assert (run.status, shown(run, "last.py")) == ("succeeded", "last\n")
+    assert (shown(run, "app.py"), shown(run, "more.py")) == ("one\n", None)
+
+
 def test_s4_14_the_undo_needs_no_folder_of_the_earlier_host(
     repo: Path, ada: User, tmp_path: Path
 ) -> None:

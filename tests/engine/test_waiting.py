@@ -72,7 +72,7 @@ def test_a_waiting_run_holds_no_worker_no_slot_and_no_iteration(repo: Path) -> N
 
 
 def test_looks_are_bounded_and_the_end_says_so(repo: Path) -> None:
-    task = scenes.fix_task(repo, "exit 75", "true", max_polls=2)
+    task = scenes.fix_task(repo, "exit 75", "true", spec={"max_polls": 2})
     run = scenes.drive(task.runs.get())
     assert (run.status, run.stop_reason, run.iterations) == ("budget_exhausted", "polls", 0)
     assert run.reason == "Not ready after 2 looks: check 1 (exit 75)."

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -63,3 +66,25 @@ def fingerprint(root: Path) -> dict[str, tuple[int, bytes]]:
             content = path.read_bytes() if path.is_file() else b""
         found[str(path.relative_to(root))] = (facts.st_mode, content)
     return found
+
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def unprivileged() -> Iterator[Path]:
+    """A folder to work in as somebody who may not read everything: root becomes nobody."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if os.geteuid() != 0:
+            yield folder
+            return
+        os.chown(folder, NOBODY, NOBODY)
+        os.setresgid(NOBODY, NOBODY, 0)
+        # The saved id stays root, so that there is a way back; bash insists on the real one.
+        os.setresuid(NOBODY, NOBODY, 0)
+        try:
+            yield folder
+        finally:
+            os.setresuid(0, 0, 0)
+            os.setresgid(0, 0, 0)

@@ -136,8 +136,10 @@ def test_a_worktree_of_a_repository_outside_of_the_roots_is_refused(
         inspect_source(tmp_path / "allowed/linked", roots=[tmp_path / "allowed"])
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_it_says_what_it_may_not_read(repo: Path) -> None:
+def test_it_says_what_it_may_not_read(unprivileged: Path) -> None:
+    repo = unprivileged / "a" / "repo"
+    repo.mkdir(parents=True)
+    sh(BASE, repo)
     repo.chmod(0)
     with pytest.raises(SourceFault, match="cannot be read"):
         look(repo)

@@ -196,7 +196,7 @@ def test_a_refusal_that_no_longer_holds_is_no_lost_lease(monkeypatch: pytest.Mon
 
 def test_a_grant_is_a_row_of_its_own() -> None:
     run = rows.queued()
-    runs.grant(run, iterations=2, granted_by=None)
+    runs.grant(run, {"iterations": 2}, granted_by=None)
     run.refresh_from_db()
     assert run.limit_iterations == 5
     assert list(run.grants.order_by("id").values_list("iterations", flat=True)) == [3, 2]
