@@ -60,6 +60,9 @@ class StopReason(StrEnum):
     HOOK_FAILED = "hook_failed"
     WORKSPACE = "workspace"
     NO_CHANGE = "no_change"
+    SAME_FAILURE = "same_failure"
+    SPEND_WITHOUT_CHANGE = "spend_without_change"
+    BACK_AND_FORTH = "back_and_forth"
     POLLS = "polls"
     QUOTA_SKIPPED = "quota_skipped"
     GATE_EXPIRED = "gate_expired"
@@ -77,6 +80,9 @@ LIMIT_REASONS = frozenset(
         StopReason.DEADLINE,
         StopReason.WORKER_LOST,
         StopReason.NO_CHANGE,
+        StopReason.SAME_FAILURE,
+        StopReason.SPEND_WITHOUT_CHANGE,
+        StopReason.BACK_AND_FORTH,
         StopReason.POLLS,
     }
 )
@@ -98,7 +104,7 @@ SENTENCES: dict[StopReason, str] = {
     StopReason.REFUSAL: "The model declined to answer.",
     StopReason.REVIEWER_INVALID_VERDICT: "The reviewer gave no valid verdict, its repair neither.",
     StopReason.CODER_UNUSABLE_ANSWER: "The coder gave no usable code block, its repair neither.",
-    StopReason.REPEATED_FINDING: "Two reviews in a row repeat the same finding.",
+    StopReason.REPEATED_FINDING: "Reviews in a row repeat the same finding.",
     StopReason.REVIEWER_ABORT: "The reviewer stops the work and asks for a person.",
     StopReason.YIELD: "It waits for a person after each attempt.",
     StopReason.COMMAND_NOT_FOUND: "A command of the task was not found or cannot be run.",
@@ -108,6 +114,9 @@ SENTENCES: dict[StopReason, str] = {
     StopReason.HOOK_FAILED: "The project's own commit hook refuses the result.",
     StopReason.WORKSPACE: "The workspace could not be prepared or restored.",
     StopReason.NO_CHANGE: "No fix changed anything.",
+    StopReason.SAME_FAILURE: "The same failure comes back after each attempt.",
+    StopReason.SPEND_WITHOUT_CHANGE: "Attempts cost something and change nothing.",
+    StopReason.BACK_AND_FORTH: "The work goes back and forth between the same two states.",
     StopReason.POLLS: "A check was not ready after all allowed looks.",
     StopReason.QUOTA_SKIPPED: "Passed with a check skipped, because a quota was used up.",
     StopReason.GATE_EXPIRED: "Nobody decided in time.",

@@ -25,11 +25,13 @@ from loops.core.effects import Effects, ReplyStop
 from loops.core.errors import Truncated
 from loops.core.lifecycle import SENTENCES, StopReason
 from loops.core.limits import Limits
+from loops.core.progress import Mark, Stall, Thresholds, noted, same_failure, stall
 from loops.core.wrapping import DATA_RULE, ESCAPE_RULE, Tag
 from loops.patterns import gh_checks
 from loops.patterns.asking import Refused, refuse_refusal
 from loops.patterns.base import BuildInfo, Needs, Pattern, SpecModel, StateModel, accepted
-from loops.patterns.commands import CommandNotFound, RedCheck, must_exist
+from loops.patterns.commands import CommandNotFound, RedCheck, failure_of, must_exist
+from loops.patterns.stalls import SameFailures
 from loops.patterns.watching import LONGEST_WAIT, FixReport, Sight, Watched, read_report, watch
 
 MAX_CHECK_FIX_ITERATIONS = 5
@@ -88,6 +90,8 @@ class Spec(SpecModel):
         description="So often a pull request without any check reads as not ready, never as green.",
     )
 
+    same_failure_limit: SameFailures = 3
+
     @field_validator("checks")
     @classmethod
     def _no_blank_check(cls, checks: list[str]) -> list[str]:
@@ -130,6 +134,7 @@ class State(StateModel):
     """A fixer reported that a quota is used up: a pass, but no true green (S3-10)."""
     polls: int = 0
     """Looks in a row at checks that were not ready."""
+    trail: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,18 +166,25 @@ class _Loop:
             red = self._red(seen, context.state.polls)
             if not red and any(one.sight is not Sight.GREEN for one in seen):
                 return self._not_yet(seen, context.state)
-            fix = self._fix(red, context)
+            trail = () if self.info.decided else context.state.trail
+            failure = failure_of(red)
+            limit = self.spec.same_failure_limit
+            again = same_failure(noted(trail, Mark(failure=failure)), limit)
+            hopeless = again and context.attempt < self.info.budget
+            fix = _Fix() if hopeless else self._fix(red, context)
         except CommandNotFound as fault:
             return _stop(StopReason.COMMAND_NOT_FOUND, str(fault))
         except Refused as refusal:
             return _stop(StopReason.REFUSAL, str(refusal))
+        after = self.effects.workspace.snapshot()
         state = State(
             round=context.attempt,
             red=tuple(check.line for check in red),
             fixed_by=fix.check,
-            changed=fix.fixed or self.effects.workspace.snapshot() != before,
+            changed=fix.fixed or after != before,
             last_fix_unverified=bool(fix.check),
             passed_quota_skipped=fix.out_of_quota,
+            trail=noted(trail, Mark(before=before, after=after, failure=failure)) if red else (),
         )
         return ActionDecision(action="check_and_fix", state=state)
 
@@ -245,14 +257,21 @@ class _Loop:
                 label="quota skipped",
                 costs_round=False,
             )
-        stuck = not state.changed and state.round < self.info.budget
+        stuck = self._stuck(state) if state.round < self.info.budget else None
         return Evaluation(
             judgment=Judgment.ESCALATE if stuck else Judgment.CONTINUE,
-            cause=StopReason.NO_CHANGE if stuck else "",
-            feedback=SENTENCES[StopReason.NO_CHANGE] if stuck else "\n".join(state.red),
+            cause=stuck.cause if stuck else "",
+            feedback=stuck.sentence if stuck else "\n".join(state.red),
             reasons=state.red,
             label="checks failed",
         )
+
+    def _stuck(self, state: State) -> Stall | None:
+        stalled = stall(state.trail, Thresholds(failures=self.spec.same_failure_limit))
+        if stalled or state.changed:
+            return stalled
+        cause = StopReason.NO_CHANGE
+        return Stall(cause=cause, sentence=SENTENCES[cause])
 
 
 def _stop(cause: StopReason, reason: str) -> ActionDecision[State]:

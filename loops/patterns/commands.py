@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from loops.core.effects import CommandResult, Commands
 from loops.core.errors import LoopwardenError
 from loops.core.lifecycle import SENTENCES, StopReason
+from loops.core.progress import fingerprint
 from loops.core.text import tail
 
 OUTPUT_LINES = 60
@@ -84,6 +85,13 @@ def _red(ran: Sequence[RedCheck]) -> list[RedCheck]:
     for check in ran:
         must_exist(check.name, check.command, check.result)
     return [check for check in ran if not check.result.passed]
+
+
+def failure_of(red: Sequence[RedCheck]) -> str:
+    """Fingerprint of a failure; empty when no red check says anything about it (RC055)."""
+    if not any(check.result.output.strip() for check in red):
+        return ""
+    return fingerprint("\n".join(f"{check.line}\n{check.output}" for check in red))
 
 
 def must_exist(name: str, command: str, result: CommandResult) -> None:

@@ -7,7 +7,7 @@ next attempt (S4-16); every agent starts a fresh conversation each time (S4-17).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -25,12 +25,15 @@ from loops.core.effects import Effects, Message, ReplyStop
 from loops.core.errors import Truncated
 from loops.core.lifecycle import SENTENCES, StopReason
 from loops.core.limits import Limits
+from loops.core.progress import Mark, Stall, Thresholds, noted, stall
 from loops.core.review import InvalidReview, Review, Strategy, parse_review, strictest
 from loops.core.wrapping import Tag
 from loops.patterns.asking import Refused, answer_of, ask, refuse_refusal
 from loops.patterns.base import BuildInfo, Needs, Pattern, SpecModel, StateModel, accepted
-from loops.patterns.commands import CommandNotFound, red_together
+from loops.patterns.commands import CommandNotFound, failure_of, red_together
+from loops.patterns.findings import as_feedback, finding_keys
 from loops.patterns.implement_prompts import PLANNER, REVIEWER, Note, implementer_prompt, request
+from loops.patterns.stalls import IdleAttempts, SameFailures, SameFindings
 
 MAX_IMPLEMENT_VERIFY_ITERATIONS = 3
 MOST_ITERATIONS = 10
@@ -86,6 +89,10 @@ class Spec(SpecModel):
         " iterations and max, joined by and / or. The cap on iterations holds whatever it says.",
     )
 
+    same_failure_limit: SameFailures = 3
+    same_finding_limit: SameFindings = 2
+    idle_limit: IdleAttempts = 2
+
     @field_validator("loop_while")
     @classmethod
     def _readable(cls, text: str) -> str:
@@ -124,6 +131,17 @@ class State(StateModel):
     feedback: str = ""
     undone: bool = False
     """Whether the last attempt's work was taken back."""
+    trail: tuple[Mark, ...] = ()
+    """Fingerprints, to see a standstill; they stand in no prompt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Verdict:
+    """What checks and reviewers say of an implementation."""
+
+    strategy: str
+    feedback: str = ""
+    mark: Mark = field(default_factory=Mark)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +159,7 @@ class _Loop:
         thread, last = self._known(context)
         try:
             self._implement(thread, last)
-            strategy, feedback = self._verify()
+            verdict = self._verify()
         except CommandNotFound as fault:
             return _stop(StopReason.COMMAND_NOT_FOUND, str(fault))
         except Refused as refusal:
@@ -153,10 +171,14 @@ class _Loop:
         state = State(
             thread=(*thread, *reviewed),
             round=context.attempt,
-            strategy=strategy,
-            feedback=feedback,
+            strategy=verdict.strategy,
+            feedback=verdict.feedback,
+            trail=noted(
+                () if self.info.decided else context.state.trail,
+                replace(verdict.mark, before=before, after=workspace.snapshot()),
+            ),
         )
-        if strategy == Strategy.REFACTOR and not self._pauses(state):
+        if state.strategy == Strategy.REFACTOR and not self._pauses(state):
             workspace.undo(before, workspace.snapshot())
             state = state.model_copy(update={"undone": True})
         return ActionDecision(action="implement", state=state)
@@ -174,6 +196,8 @@ class _Loop:
             elif state.round < self.info.budget:
                 judgment, cause = Judgment.ESCALATE, StopReason.EVALUATOR
                 feedback = f"It goes on only while {self.spec.loop_while}"
+        elif stalled := self._stalled(state):
+            judgment, cause, feedback = Judgment.ESCALATE, stalled.cause, stalled.sentence
         return Evaluation(
             judgment=judgment,
             cause=cause,
@@ -182,6 +206,17 @@ class _Loop:
             label=label,
             pause=judgment is Judgment.CONTINUE and self._pauses(state),
         )
+
+    def _stalled(self, state: State) -> Stall | None:
+        """In the last round, and where a person looks anyway, there is nothing to stop."""
+        if state.round >= self.info.budget or self._pauses(state):
+            return None
+        thresholds = Thresholds(
+            failures=self.spec.same_failure_limit,
+            findings=self.spec.same_finding_limit,
+            idle=self.spec.idle_limit,
+        )
+        return stall(state.trail, thresholds)
 
     def _goes_on(self, state: State) -> bool:
         values: dict[str, str | int] = {
@@ -220,15 +255,18 @@ class _Loop:
         if reply.stop is ReplyStop.MAX_TOKENS:
             raise Truncated
 
-    def _verify(self) -> tuple[str, str]:
+    def _verify(self) -> _Verdict:
         """Strategy and feedback: of the red checks, else of the reviewers (S4-3)."""
         red = red_together(self.effects.commands, self.spec.checks)
         if red:
-            return CHECKS_FAILED, "\n\n".join(one.report(self.spec.feedback_lines) for one in red)
+            feedback = "\n\n".join(one.report(self.spec.feedback_lines) for one in red)
+            mark = Mark(failure=failure_of(red))
+            return _Verdict(strategy=CHECKS_FAILED, feedback=feedback, mark=mark)
         if self.spec.mode != "full":
-            return Strategy.PASS, ""
+            return _Verdict(strategy=Strategy.PASS)
         review = strictest([self._review(role) for role in REVIEWER_ROLES if self._asks(role)])
-        return review.strategy, review.feedback
+        mark = Mark(findings=finding_keys(as_feedback([review.feedback])))
+        return _Verdict(strategy=review.strategy, feedback=review.feedback, mark=mark)
 
     def _asks(self, role: str) -> bool:
         return role == REVIEWER_ROLES[0] or self.effects.agents.has(role)

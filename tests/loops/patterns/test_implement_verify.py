@@ -396,3 +396,55 @@ def test_a_fault_of_a_check_is_no_judgment() -> None:
     it.commands.check_all = fail  # type: ignore[method-assign]
     with pytest.raises(AgentFault):
         play(it, spec())
+
+
+def stopped_by(result: LoopResult[State]) -> tuple[str, int]:
+    assert result.outcome is Outcome.ESCALATED
+    assert result.escalation is not None
+    return result.escalation.cause, result.attempts
+
+
+def test_rc055_the_same_check_failure_three_times_stops_it() -> None:
+    result, _ = play(scene([], {"test": [1]}), spec(), budget=9)
+    assert stopped_by(result) == ("same_failure", 3)
+
+
+def test_rc057_the_same_feedback_twice_goes_to_a_person() -> None:
+    reviews = [review(AGAIN, "Document `--dry`."), review(AGAIN, "document --dry")]
+    result, _ = play(scene(reviews), spec(), budget=9)
+    assert stopped_by(result) == ("repeated_finding", 2)
+
+
+def test_attempts_that_change_nothing_stop_it() -> None:
+    it = scene([review(AGAIN, "a"), review(AGAIN, "b"), review(AGAIN, "c")])
+    it.agents.on_work = lambda _: None
+    result, _ = play(it, spec(), budget=9)
+    assert stopped_by(result) == ("spend_without_change", 2)
+
+
+def test_the_same_change_made_again_after_its_undo_stops_it() -> None:
+    it = scene([review(UNDO, "a"), review(UNDO, "b"), review(UNDO, "c")])
+    it.agents.on_work = lambda workspace: setattr(workspace, "version", 1)
+    result, _ = play(it, spec(), budget=9)
+    assert stopped_by(result) == ("back_and_forth", 2)
+
+
+def test_thresholds_are_the_task_s_own_and_zero_is_never() -> None:
+    never = spec(same_failure_limit=0, same_finding_limit=0, idle_limit=0)
+    result, _ = play(scene([review(AGAIN, "same")] * 4), never, budget=4)
+    assert result.outcome is Outcome.BUDGET_EXHAUSTED
+    result, _ = play(scene([], {"test": [1]}), spec(same_failure_limit=2), budget=9)
+    assert stopped_by(result) == ("same_failure", 2)
+
+
+def test_where_a_person_looks_after_each_attempt_there_is_no_other_stop() -> None:
+    it = scene([review(AGAIN, "same"), review(AGAIN, "same"), review(PASS)])
+    _, steps = play(it, spec(yield_after_each=True), decided={1: AGAIN, 2: AGAIN})
+    assert [step.evaluation.pause for step in steps] == [True, True]
+
+
+def test_fingerprints_stand_in_no_prompt() -> None:
+    it = scene([review(AGAIN, "a"), review(PASS)])
+    _, steps = play(it, spec())
+    (mark,) = steps[0].progress.state.trail
+    assert all(key not in prompts(it)[1] for key in (*mark.findings, mark.after))
