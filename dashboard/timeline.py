@@ -10,6 +10,7 @@ from typing import Any
 from loops.figures import attempt_tone
 from loops.models import Attempt, AttemptStatus, Run, Step, StepKind, StepStatus
 
+LATEST_STEPS = 12
 _LABELS = {
     AttemptStatus.RUNNING: "running",
     AttemptStatus.LIMIT: "limit reached",
@@ -25,6 +26,7 @@ _WORKING = {
     StepKind.CHECK: "checking",
     StepKind.COMMAND: "running",
     StepKind.UNDO: "undoing",
+    StepKind.TOOL_CALL: "using a tool",
 }
 
 
@@ -82,6 +84,16 @@ class StepLine:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Talk:
+    """Calls of one agent in an attempt, as one entry."""
+
+    words: str
+    name: str
+    times: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class AttemptLine:
     """One attempt with its steps."""
 
@@ -108,8 +120,35 @@ class AttemptLine:
     @property
     def talk(self) -> list[StepLine]:
         """The steps that asked an agent."""
-        kinds = (StepKind.MODEL_CALL, StepKind.AGENT_WORK)
+        kinds = (StepKind.MODEL_CALL, StepKind.AGENT_WORK, StepKind.TOOL_CALL)
         return [line for line in self.steps if line.step.kind in kinds]
+
+    @property
+    def agents(self) -> list[Talk]:
+        """Who was asked, each once: work with tools can take a hundred calls."""
+        found: dict[tuple[str, str], list[StepLine]] = {}
+        for line in self.talk:
+            if line.step.kind != StepKind.TOOL_CALL:
+                found.setdefault((line.words, line.step.name), []).append(line)
+        return [
+            Talk(
+                words=words,
+                name=name,
+                times=len(lines),
+                seconds=sum(line.seconds or 0 for line in lines),
+            )
+            for (words, name), lines in found.items()
+        ]
+
+    @property
+    def tools(self) -> int:
+        """How often an agent used a tool."""
+        return sum(line.step.kind == StepKind.TOOL_CALL for line in self.steps)
+
+    @property
+    def latest(self) -> list[StepLine]:
+        """The last steps, for an attempt that goes on."""
+        return self.steps[-LATEST_STEPS:]
 
     def seconds(self, now: datetime) -> float:
         """How long it took, or has taken so far."""

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Hint(TypedDict):
-    """One message on `CHANNEL`. `seq` grows within a topic."""
+    """One message on `CHANNEL`. `seq` is the event that changed something, 0 for a step."""
 
     topics: list[str]
     seq: int
@@ -62,6 +62,12 @@ def changed(run_id: int, seq: int, *, gate: bool = False, nudge: bool = False) -
     topics = [run_topic(run_id), "tasks", *(["gate"] if gate else [])]
     hint = json.dumps(Hint(topics=topics, seq=seq))
     transaction.on_commit(lambda: _publish(hint, nudge=nudge))
+
+
+def step_changed(run_id: int) -> None:
+    """Say that a step of a run began or ended: only the run's own pages show steps."""
+    hint = json.dumps(Hint(topics=[run_topic(run_id)], seq=0))
+    transaction.on_commit(lambda: _publish(hint, nudge=False))
 
 
 _silent_until = 0.0

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
+from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from loops.core.contract import Judgment
 from loops.core.lifecycle import LIMIT_REASONS, RunStatus, StopReason
-from loops.models import Attempt, AttemptStatus, Run
+from loops.models import Attempt, AttemptStatus, Escalation, Run
 
 _TONES = {
     "checks failed": "checks",
@@ -190,3 +191,23 @@ def dollars(microusd: int) -> str:
 def attempts_of(run: Run) -> list[Attempt]:
     """The attempts, oldest first."""
     return list(run.attempts.order_by("no"))
+
+
+RATED_RUNS = 100
+
+
+def cap_hit_rate(pattern: str) -> tuple[int, int]:
+    """How many of the pattern's last stopped runs used up their iterations, and how many there are.
+
+    A cap that is hit often is too low for good tasks, or the tasks are not (S0-18).
+    """
+    asked = Escalation.objects.filter(run=OuterRef("pk"), cause=StopReason.ITERATIONS)
+    stopped = (
+        Run.objects.filter(task__pattern=pattern)
+        .exclude(status__in=[RunStatus.QUEUED, RunStatus.RUNNING])
+        .annotate(hit=Q(stop_reason=StopReason.ITERATIONS) | Exists(asked))
+        .order_by("-pk")
+        .values_list("hit", flat=True)[:RATED_RUNS]
+    )
+    hits = list(stopped)
+    return sum(hits), len(hits)

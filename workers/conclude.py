@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from django.conf import settings
+
 from loops.core.contract import (
     Continue,
     Escalation,
@@ -15,7 +17,7 @@ from loops.core.contract import (
     Turn,
     Wait,
 )
-from loops.core.errors import LimitReached
+from loops.core.errors import AgentFault, LimitReached
 from loops.core.lifecycle import LIMIT_REASONS, SENTENCES, RunStatus, StopReason
 from loops.gates import Proposal
 from loops.models import AttemptStatus, Decision, OnLimit, Run
@@ -24,7 +26,6 @@ from loops.patterns.findings import as_feedback
 from loops.store.attempts import Conclusion
 
 _RETRY_SECONDS = 2
-_LONGEST_RETRY_SECONDS = 300
 _NOT_FOR_PEOPLE = (StopReason.COMMAND_NOT_FOUND, StopReason.WORKSPACE)
 
 
@@ -82,9 +83,8 @@ def judged(decision: Turn[Any], facts: Facts) -> Ending:
 def limited(error: LimitReached, facts: Facts) -> Ending:
     """A limit refused the attempt's next call: the attempt does not count, its effects stay."""
     cause = StopReason(error.axis)
-    figures = f"Cap {error.cap}, used {error.used}, reserved {error.reserved}, asked {error.asked}."
     draft = replace(_unjudged(facts), attempt_status=AttemptStatus.LIMIT, label="limit")
-    return _at_limit(facts, cause, f"{SENTENCES[cause]} {figures}", draft)
+    return _at_limit(facts, cause, f"{SENTENCES[cause]} {error.details}", draft)
 
 
 def failed(error: Exception, facts: Facts) -> Ending:
@@ -102,7 +102,8 @@ def failed(error: Exception, facts: Facts) -> Ending:
     if used > facts.run.limit_errors:
         cause = StopReason.ERRORS
         return _at_limit(facts, cause, f"{SENTENCES[cause]} The last one: {sentence}", draft)
-    delay = min(_RETRY_SECONDS**used, _LONGEST_RETRY_SECONDS)
+    wished = error.retry_after if isinstance(error, AgentFault) else None
+    delay = min(max(_RETRY_SECONDS**used, wished or 0), settings.LOOPWARDEN_RETRY_SECONDS)
     return Ending(
         conclusion=replace(
             draft, status=RunStatus.QUEUED, delay_seconds=delay, event=f"error: {sentence}"

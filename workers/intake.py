@@ -85,7 +85,20 @@ def accept(
         raise Refused(problems)
     if source is not None:
         submission = replace(submission, source=_stored(source, dirty))
+    submission = replace(submission, notes=_shared_models(submission))
     return submit(submission, project=project, user=user, request_key=request_key)
+
+
+def _shared_models(submission: Submission) -> tuple[str, ...]:
+    """A reviewer that is the model it reviews shares its blind spots (S0-20)."""
+    profiles = AgentProfile.objects.in_bulk(submission.agents.values(), field_name="name")
+    known = {role: provider_of(profiles[name]).identity for role, name in submission.agents.items()}
+    reviewer = known.pop("reviewer", "")
+    return tuple(
+        f"{role} and reviewer are the same model: they share blind spots"
+        for role, identity in known.items()
+        if reviewer and identity == reviewer
+    )
 
 
 def _provider_problems(submission: Submission) -> list[Problem]:

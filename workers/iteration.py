@@ -23,10 +23,11 @@ from loops.store import attempts, ledger, runs
 from workers import conclude, dispatch, slots
 from workers.box import Box
 from workers.crashpoints import reach
-from workers.effects import RunAgents, RunCommands, RunWorkspace
+from workers.effects import RunCommands, RunWorkspace
 from workers.evidence import gather
 from workers.lease import Lease, heart
 from workers.recorder import CountersAway, Draining, Recorder
+from workers.run_agents import RunAgents
 from workers.sandbox import detect
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ def run_iteration(run_id: int, attempt_no: int, *, worker: str) -> None:
     ledger.close_lost(run_id, claim.token)
     run = Run.objects.select_related("task__project").get(pk=run_id)
     scopes = slots.scopes_of(run, {p.name: p for p in AgentProfile.objects.all()})
-    lease = Lease(claim, scopes)
+    lease = Lease(claim, scopes, run.deadline_at)
     try:
         with heart.keep(lease):
             _attempt(run, lease)

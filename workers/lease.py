@@ -7,10 +7,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 
 import redis
 from django.conf import settings
 from django.db import DatabaseError, connection
+from django.utils import timezone
 
 from loops.store import attempts
 from workers import slots
@@ -24,11 +26,19 @@ draining = threading.Event()
 class Lease:
     """One attempt's right to go on. `lost` is set once it must stop and write nothing more."""
 
-    def __init__(self, claim: attempts.Claim, scopes: list[slots.Scope]) -> None:
+    def __init__(
+        self,
+        claim: attempts.Claim,
+        scopes: list[slots.Scope],
+        run_deadline: datetime | None = None,
+    ) -> None:
         self.claim = claim
         self.scopes = scopes
         self.lost = threading.Event()
-        self.deadline = time.monotonic() + settings.LOOPWARDEN_ATTEMPT_SECONDS
+        seconds = float(settings.LOOPWARDEN_ATTEMPT_SECONDS)
+        if run_deadline is not None:
+            seconds = min(seconds, (run_deadline - timezone.now()).total_seconds())
+        self.deadline = time.monotonic() + seconds
         self._renewed = time.monotonic()
 
     def beat(self) -> None:
@@ -53,7 +63,7 @@ class Lease:
 
     @property
     def seconds_left(self) -> float:
-        """Until the attempt's own deadline."""
+        """Until the attempt's own deadline or the run's, whichever comes first."""
         return max(0.0, self.deadline - time.monotonic())
 
 

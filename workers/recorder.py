@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 import redis
 from django.db import connection
 
-from loops.core.errors import LoopwardenError
-from loops.core.limits import Amount, Limits
-from loops.models import Step, StepStatus
+from loops import feed
+from loops.core.errors import AgentFault, LoopwardenError
+from loops.core.limits import Amount, Limits, first_refusal
+from loops.models import Run, Step, StepStatus
 from loops.store import ledger
 from workers import budgets
 from workers.crashpoints import reach
@@ -96,7 +97,17 @@ class Recorder:
             )
         }
 
-    def step(self, effect: Effect, act: Callable[[], Performed]) -> Performed:
+    def step(
+        self,
+        *,
+        kind: str,
+        role: str,
+        name: str,
+        digest: str,
+        worst: Amount,
+        act: Callable[[], Performed],
+        prompt: str = "",
+    ) -> Performed:
         """Carry out the next step, or replay it when it was recorded with the same input.
 
         1. Reserve its worst case, on the run's row and in the counters.
@@ -105,12 +116,14 @@ class Recorder:
 
         Raises `LimitReached` before acting, `LeaseLost`, `Draining` or `CountersAway`.
         """
+        effect = Effect(kind=kind, role=role, name=name, digest=digest, worst=worst, prompt=prompt)
         self._seq += 1
         seq = self._seq
         done = self._replay(seq, effect)
         if done is not None:
             return done
         reservation = self._admit(effect.call(seq), effect.worst)
+        feed.step_changed(self.lease.claim.run_id)
         reach("sent")
         with released_db(), self._failing(seq, reservation, effect):
             performed = act()
@@ -143,6 +156,7 @@ class Recorder:
                 except LoopwardenError as error:
                     errors[seq] = error
                     break
+                feed.step_changed(self.lease.claim.run_id)
                 reach("sent")
                 started[pool.submit(act)] = (seq, reservation, effect)
             self._gather(started, note, found, errors)
@@ -184,8 +198,7 @@ class Recorder:
         try:
             yield
         except Exception as error:
-            failed = ledger.StepResult(status=StepStatus.FAILED, error=str(error))
-            self._settle(seq, reservation, failed, effect.worst)
+            self._settle(seq, reservation, _failed(error), effect.worst)
             raise
 
     def _record(self, seq: int, reservation: int, effect: Effect, performed: Performed) -> None:
@@ -201,6 +214,18 @@ class Recorder:
         )
         self._settle(seq, reservation, recorded, effect.worst)
         reach(f"recorded-{seq}")
+
+    def refuse_batch(self, calls: int) -> None:
+        """Raise `LimitReached` unless the limits admit the next so many tool calls (RC081).
+
+        What an earlier worker did of them is paid for already.
+        """
+        following = range(self._seq + 1, self._seq + 1 + calls)
+        fresh = Amount(tool_calls=sum(seq not in self._recorded for seq in following))
+        run = Run.objects.get(pk=self.lease.claim.run_id)
+        refusal = first_refusal(fresh, used=run.used, reserved=run.reserved, limits=run.limits)
+        if refusal is not None:
+            raise refusal
 
     def _admit(self, call: ledger.StepCall, worst: Amount) -> int:
         claim, forgotten = self.lease.claim, False
@@ -235,6 +260,7 @@ class Recorder:
     ) -> None:
         claim = self.lease.claim
         recorded = ledger.settle(claim, seq, reservation, outcome)
+        feed.step_changed(claim.run_id)
         actual = Amount(
             model_calls=worst.model_calls,
             tool_calls=worst.tool_calls,
@@ -249,3 +275,14 @@ class Recorder:
             log.warning("counters of run %s not settled: %s", claim.run_id, error)
         if not recorded or self.lease.lost.is_set():
             raise ledger.LeaseLost
+
+
+def _failed(error: Exception) -> ledger.StepResult:
+    """A failure is charged in full unless its error knows what the call used."""
+    known = error if isinstance(error, AgentFault) else AgentFault()
+    return ledger.StepResult(
+        status=StepStatus.FAILED,
+        error=str(error),
+        tokens=known.tokens,
+        cost_microusd=known.cost_microusd,
+    )

@@ -22,7 +22,7 @@ from dashboard.timeline import AttemptLine, timeline
 from dashboard.views.fragments import live_page
 from loops import gates
 from loops.core.lifecycle import SENTENCES, RunStatus, StopReason
-from loops.figures import effective_status, meters
+from loops.figures import cap_hit_rate, effective_status, meters
 from loops.models import Escalation, Run
 from loops.patterns import UnknownPattern, get
 from loops.store import artifacts
@@ -155,7 +155,8 @@ def _contract(run: Run) -> dict[str, Any]:
         for name, value in run.task.spec_dict.items()
         if value not in ("", [], None, run.task.local_aim, usual.get(name))
     ]
-    return {"stops_when": stops_when, "spec": lines}
+    hits, stopped = cap_hit_rate(run.task.pattern)
+    return {"stops_when": stops_when, "spec": lines, "hits": hits, "stopped": stopped}
 
 
 def _spec_line(title: str, value: Any) -> SpecLine:

@@ -5,20 +5,24 @@ Limits are checked and usage is charged behind these doors, so a pattern cannot 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Protocol
 
-from loops.core.errors import EmptyAnswer, Truncated
+from loops.core.errors import AgentFault, EmptyAnswer, Truncated
 
 
 class ReplyStop(StrEnum):
     """Why the model stopped talking. Any other value is a fault, never a success."""
 
     END = "end_turn"
+    STOP_SEQUENCE = "stop_sequence"
     MAX_TOKENS = "max_tokens"
+    CONTEXT_FULL = "model_context_window_exceeded"
     REFUSAL = "refusal"
+    TOOL_USE = "tool_use"
+    PAUSE = "pause_turn"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +30,11 @@ class Usage:
     """What one call used. `cost_microusd` is None when no price is known."""
 
     input_tokens: int = 0
+    """All input, what was read from a cache or written to one included."""
     output_tokens: int = 0
     cost_microusd: int | None = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
 
     @property
     def tokens(self) -> int:
@@ -48,6 +55,15 @@ class Message:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ToolCall:
+    """A tool that the model wants to be used."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reply:
     """One answer of an agent."""
 
@@ -59,19 +75,30 @@ class Reply:
     model: str = ""
     note: str = ""
     """A refusal's category or explanation."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    price: Mapping[str, str] | None = None
+    """The price row that the cost comes from."""
 
     @property
     def refused(self) -> bool:
         """The safety classifier declined: another round cannot fix it (S0-14)."""
         return self.stop is ReplyStop.REFUSAL
 
+    @property
+    def truncated(self) -> bool:
+        """It was cut off, so it is neither code nor a verdict (S0-15)."""
+        return self.stop in (ReplyStop.MAX_TOKENS, ReplyStop.CONTEXT_FULL)
+
     def answer(self) -> str:
         """The text, or an error: refusal is for the caller to check first (S0-X1).
 
-        Raises `Truncated` (S0-15) or `EmptyAnswer` (S0-16).
+        Raises `Truncated` (S0-15), `EmptyAnswer` (S0-16), or `AgentFault` for a turn that is not
+        over.
         """
-        if self.stop is ReplyStop.MAX_TOKENS:
+        if self.truncated:
             raise Truncated
+        if self.stop in (ReplyStop.TOOL_USE, ReplyStop.PAUSE):
+            raise AgentFault(f"The agent did not finish its turn: {self.stop}.")
         if not self.text.strip():
             raise EmptyAnswer
         return self.text
@@ -106,12 +133,25 @@ class Agents(Protocol):
         """Whether the task names an agent for this role."""
         ...
 
-    def ask(self, role: str, messages: Sequence[Message], *, system: str = "") -> Reply:
-        """One model call. Raises `LimitReached` before the call when it does not fit."""
+    def ask(
+        self,
+        role: str,
+        messages: Sequence[Message],
+        *,
+        system: str = "",
+        schema: Mapping[str, Any] | None = None,
+    ) -> Reply:
+        """One model call. Raises `LimitReached` before the call when it does not fit.
+
+        A provider may use the JSON schema to shape the answer; nobody may rely on it.
+        """
         ...
 
-    def work(self, role: str, prompt: str) -> Reply:
-        """One call of an agent that may change the workspace."""
+    def work(self, role: str, prompt: str, *, checks: Mapping[str, str] | None = None) -> Reply:
+        """Let an agent change the workspace.
+
+        `checks` are commands by name that it may run, where it uses tools of ours.
+        """
         ...
 
 

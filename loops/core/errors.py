@@ -31,9 +31,42 @@ class LimitReached(LoopwardenError):
         )
         self.axis, self.used, self.reserved, self.asked, self.cap = axis, used, reserved, asked, cap
 
+    @property
+    def details(self) -> str:
+        """The figures, for people."""
+        return f"Cap {self.cap}, used {self.used}, reserved {self.reserved}, asked {self.asked}."
+
+
+class NoProgress(LimitReached):
+    """The same was done with the same result too often; `what` says what it was."""
+
+    def __init__(self, what: str, *, times: int) -> None:
+        super().__init__("no_progress", used=times, reserved=0, asked=1, cap=times)
+        self.what = what
+
+    @property
+    def details(self) -> str:
+        """What was repeated, for people."""
+        return f"{self.what}, {self.used} times in a row."
+
 
 class AgentFault(LoopwardenError):
-    """The agent gave no usable answer. The attempt ends as an error and costs no round (S0-G4)."""
+    """The agent gave no usable answer. The attempt ends as an error and costs no round (S0-G4).
+
+    `tokens` and `cost_microusd` are what the call is known to have used; None means that it may
+    have been billed and nobody knows how much. `retry_after` is the provider's own wish in seconds.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        tokens: int | None = None,
+        cost_microusd: int | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.tokens, self.cost_microusd, self.retry_after = tokens, cost_microusd, retry_after
 
 
 class Truncated(AgentFault):

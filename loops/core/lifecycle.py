@@ -65,6 +65,7 @@ class StopReason(StrEnum):
     BACK_AND_FORTH = "back_and_forth"
     POLLS = "polls"
     QUOTA_SKIPPED = "quota_skipped"
+    NO_PROGRESS = "no_progress"
     GATE_EXPIRED = "gate_expired"
 
 
@@ -84,6 +85,7 @@ LIMIT_REASONS = frozenset(
         StopReason.SPEND_WITHOUT_CHANGE,
         StopReason.BACK_AND_FORTH,
         StopReason.POLLS,
+        StopReason.NO_PROGRESS,
     }
 )
 
@@ -119,6 +121,7 @@ SENTENCES: dict[StopReason, str] = {
     StopReason.BACK_AND_FORTH: "The work goes back and forth between the same two states.",
     StopReason.POLLS: "A check was not ready after all allowed looks.",
     StopReason.QUOTA_SKIPPED: "Passed with a check skipped, because a quota was used up.",
+    StopReason.NO_PROGRESS: "The same was done again with the same result.",
     StopReason.GATE_EXPIRED: "Nobody decided in time.",
 }
 

@@ -16,6 +16,17 @@ _SHAPE = (
     f'{{"grade": whole number from {LOWEST_GRADE} to {HIGHEST_GRADE},'
     ' "strategy": "pass" or "continue" or "refactor" or "abort", "feedback": string}'
 )
+REVIEW_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "grade": {"type": "integer"},
+        "strategy": {"type": "string", "enum": ["pass", "continue", "refactor", "abort"]},
+        "feedback": {"type": "string"},
+    },
+    "required": ["grade", "strategy", "feedback"],
+    "additionalProperties": False,
+}
+"""For providers that can shape an answer. `parse_review` still reads what comes."""
 _KEYS = ("grade", "strategy", "feedback")
 
 

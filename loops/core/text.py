@@ -12,6 +12,11 @@ def storable(text: str) -> bool:
     return _UNSTORABLE.search(text) is None
 
 
+def clean(text: str) -> str:
+    """The text with U+FFFD in the place of what cannot be stored or sent (RC047)."""
+    return _UNSTORABLE.sub("\ufffd", text)
+
+
 def tail(text: str, *, lines: int, characters: int) -> str:
     """The end of the text: at most so many lines and so many characters.
 

@@ -15,6 +15,17 @@ from loops.core.text import storable
 
 _SHAPE = '{"verdict": "APPROVED" or "CHANGES_REQUESTED", "reasons": [strings]}'
 
+VERDICT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "verdict": {"type": "string", "enum": ["APPROVED", "CHANGES_REQUESTED"]},
+        "reasons": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["verdict", "reasons"],
+    "additionalProperties": False,
+}
+"""For providers that can shape an answer. `parse_verdict` still reads what comes."""
+
 
 class VerdictKind(StrEnum):
     """The two verdicts there are."""

@@ -328,7 +328,7 @@ class Migration(migrations.Migration):
                 ("est_tokens", models.PositiveBigIntegerField(default=0)),
                 ("est_cost_microusd", models.PositiveBigIntegerField(default=0)),
                 ("actual_tokens", models.PositiveBigIntegerField(null=True)),
-                ("actual_cost_microusd", models.PositiveBigIntegerField(null=True)),
+                ("actual_cost_microusd", models.BigIntegerField(null=True)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
                     "run",
@@ -564,12 +564,7 @@ class Migration(migrations.Migration):
                 (
                     "kind",
                     models.CharField(
-                        choices=[
-                            ("model_call", "Model Call"),
-                            ("agent_work", "Agent Work"),
-                            ("check", "Check"),
-                            ("command", "Command"),
-                        ],
+                        choices=loops.models.run._step_kinds,
                         max_length=12,
                     ),
                 ),

@@ -252,6 +252,7 @@ class StepKind(models.TextChoices):
     AGENT_WORK = "agent_work"
     CHECK = "check"
     COMMAND = "command"
+    TOOL_CALL = "tool_call"
     UNDO = "undo"
 
 
@@ -263,6 +264,10 @@ class StepStatus(models.TextChoices):
     FAILED = "failed"
 
 
+def _step_kinds() -> list[tuple[str, str]]:
+    return StepKind.choices
+
+
 class Step(models.Model):
     """One recorded effect inside an attempt.
 
@@ -272,7 +277,7 @@ class Step(models.Model):
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="steps")
     attempt_no = models.PositiveIntegerField()
     seq = models.PositiveIntegerField()
-    kind = models.CharField(max_length=12, choices=StepKind.choices)
+    kind = models.CharField(max_length=12, choices=_step_kinds)
     role = models.CharField(max_length=40, blank=True)
     """The agent's role, or the check's name."""
     name = models.TextField(blank=True)
@@ -319,7 +324,8 @@ class Reservation(models.Model):
     est_tokens = models.PositiveBigIntegerField(default=0)
     est_cost_microusd = models.PositiveBigIntegerField(default=0)
     actual_tokens = models.PositiveBigIntegerField(null=True)
-    actual_cost_microusd = models.PositiveBigIntegerField(null=True)
+    actual_cost_microusd = models.BigIntegerField(null=True)
+    """Negative only where a person corrects a charge, as step 0 of the ledger."""
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

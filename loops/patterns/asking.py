@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from loops.core.effects import Agents, Message, Reply
 from loops.core.errors import FormatFault, LoopwardenError
@@ -16,7 +16,13 @@ class Refused(LoopwardenError):
 
 
 def ask(
-    agents: Agents, role: str, messages: Sequence[Message], *, system: str, read: Callable[[str], T]
+    agents: Agents,
+    role: str,
+    messages: Sequence[Message],
+    *,
+    system: str,
+    read: Callable[[str], T],
+    schema: Mapping[str, Any] | None = None,
 ) -> T:
     """Ask, and read the answer with `read`.
 
@@ -24,13 +30,13 @@ def ask(
     `Refused` before anything else is looked at, then `Truncated` or `EmptyAnswer`, which are never
     repaired (S0-15, S0-16).
     """
-    reply = agents.ask(role, messages, system=system)
+    reply = agents.ask(role, messages, system=system, schema=schema)
     answer = answer_of(role, reply)
     try:
         return read(answer)
     except FormatFault as fault:
         repair = _repair(messages, reply, fault)
-    return read(answer_of(role, agents.ask(role, repair, system=system)))
+    return read(answer_of(role, agents.ask(role, repair, system=system, schema=schema)))
 
 
 def answer_of(role: str, reply: Reply) -> str:

@@ -21,7 +21,7 @@ from loops.core.contract import (
     LoopContract,
     NotYet,
 )
-from loops.core.effects import Effects, ReplyStop
+from loops.core.effects import Effects
 from loops.core.errors import Truncated
 from loops.core.lifecycle import SENTENCES, StopReason
 from loops.core.limits import Limits
@@ -30,7 +30,7 @@ from loops.core.wrapping import DATA_RULE, ESCAPE_RULE, Tag
 from loops.patterns import gh_checks
 from loops.patterns.asking import Refused, refuse_refusal
 from loops.patterns.base import BuildInfo, Needs, Pattern, SpecModel, StateModel, accepted
-from loops.patterns.commands import CommandNotFound, RedCheck, failure_of, must_exist
+from loops.patterns.commands import CommandNotFound, RedCheck, failure_of, must_exist, named_checks
 from loops.patterns.stalls import SameFailures
 from loops.patterns.watching import LONGEST_WAIT, FixReport, Sight, Watched, read_report, watch
 
@@ -224,9 +224,10 @@ class _Loop:
             result = self.effects.commands.fix(name, command)
             must_exist(name, command, result)
             return read_report(result.output)
-        reply = self.effects.agents.work(FIXER_ROLE, self._prompt(check, context))
+        checks = named_checks(self.spec.checks)
+        reply = self.effects.agents.work(FIXER_ROLE, self._prompt(check, context), checks=checks)
         refuse_refusal(FIXER_ROLE, reply)
-        if reply.stop is ReplyStop.MAX_TOKENS:
+        if reply.truncated:
             raise Truncated
         return read_report(reply.text)
 

@@ -24,7 +24,7 @@ from loops.core.fences import UnusableAnswer, only_fenced_block
 from loops.core.lifecycle import SENTENCES, StopReason
 from loops.core.limits import Limits
 from loops.core.progress import Mark, Thresholds, exact, noted, stall
-from loops.core.verdict import InvalidVerdict, parse_verdict
+from loops.core.verdict import VERDICT_SCHEMA, InvalidVerdict, parse_verdict
 from loops.core.wrapping import DATA_RULE, ESCAPE_RULE, Tag
 from loops.patterns.asking import Refused, ask
 from loops.patterns.base import (
@@ -177,7 +177,14 @@ def _review(spec: Spec, agents: Agents, info: BuildInfo, state: State) -> Evalua
     parts = [info.wrap(Tag.TASK, spec.task), info.wrap(Tag.CODE, state.code)]
     prompt = Message(role="user", content="\n\n".join(parts))
     try:
-        verdict = ask(agents, "reviewer", [prompt], system=system, read=parse_verdict)
+        verdict = ask(
+            agents,
+            "reviewer",
+            [prompt],
+            system=system,
+            read=parse_verdict,
+            schema=VERDICT_SCHEMA,
+        )
     except Refused as refusal:
         return _ask_person(StopReason.REFUSAL, str(refusal))
     except InvalidVerdict as fault:

@@ -54,6 +54,11 @@ def check_name(number: int) -> str:
     return f"check {number + 1}"
 
 
+def named_checks(checks: Sequence[str]) -> dict[str, str]:
+    """The checks by name, for an agent that may run them itself."""
+    return {check_name(number): check for number, check in enumerate(checks)}
+
+
 def red_checks(commands: Commands, checks: Sequence[str]) -> list[RedCheck]:
     """Run all checks in order and return those that failed; a red one hides no other.
 

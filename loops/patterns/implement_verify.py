@@ -21,12 +21,19 @@ from loops.core.contract import (
     LoopContext,
     LoopContract,
 )
-from loops.core.effects import Effects, Message, ReplyStop
+from loops.core.effects import Effects, Message
 from loops.core.errors import Truncated
 from loops.core.lifecycle import SENTENCES, StopReason
 from loops.core.limits import Limits
 from loops.core.progress import Mark, Stall, Thresholds, noted, stall
-from loops.core.review import InvalidReview, Review, Strategy, parse_review, strictest
+from loops.core.review import (
+    REVIEW_SCHEMA,
+    InvalidReview,
+    Review,
+    Strategy,
+    parse_review,
+    strictest,
+)
 from loops.core.wrapping import Tag
 from loops.patterns.asking import Refused, answer_of, ask, refuse_refusal
 from loops.patterns.base import BuildInfo, Needs, Pattern, SpecModel, StateModel, accepted
@@ -250,9 +257,10 @@ class _Loop:
             plan = answer_of(
                 "planner", self.effects.agents.ask("planner", [message], system=PLANNER)
             )
-        reply = self.effects.agents.work("implementer", implementer_prompt(self.info, asked, plan))
+        prompt = implementer_prompt(self.info, asked, plan)
+        reply = self.effects.agents.work("implementer", prompt, checks=dict(self.spec.checks))
         refuse_refusal("implementer", reply)
-        if reply.stop is ReplyStop.MAX_TOKENS:
+        if reply.truncated:
             raise Truncated
 
     def _verify(self) -> _Verdict:
@@ -279,7 +287,14 @@ class _Loop:
             self.info.wrap(Tag.CODE, change),
         ]
         prompt = Message(role="user", content="\n\n".join(parts))
-        return ask(self.effects.agents, role, [prompt], system=REVIEWER, read=parse_review)
+        return ask(
+            self.effects.agents,
+            role,
+            [prompt],
+            system=REVIEWER,
+            read=parse_review,
+            schema=REVIEW_SCHEMA,
+        )
 
 
 def _stop(cause: StopReason, reason: str) -> ActionDecision[State]:

@@ -28,7 +28,7 @@ from loops.patterns.base import (
     StateModel,
     accepted,
 )
-from loops.patterns.commands import CommandNotFound, must_exist, red_checks
+from loops.patterns.commands import CommandNotFound, must_exist, named_checks, red_checks
 
 ACTIONS = frozenset({"run_once"})
 WORKER_ROLE = "worker"
@@ -120,7 +120,7 @@ class _Pass:
             prompt = f"{prompt}\n\n{context.feedback}"
         agents = self.effects.agents
         reply = (
-            agents.work(WORKER_ROLE, prompt)
+            agents.work(WORKER_ROLE, prompt, checks=named_checks(self.spec.checks))
             if self.spec.edits_files
             else agents.ask(WORKER_ROLE, [Message(role="user", content=prompt)])
         )

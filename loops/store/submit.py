@@ -65,6 +65,8 @@ class Submission:
     """Defaults to the pattern's own."""
     priority: int = 0
     source: dict[str, Any] | None = None
+    notes: tuple[str, ...] = ()
+    """What a person should know of it; each becomes an event of the run."""
 
     def digest(self) -> str:
         """The same for the same request, whatever the order of its keys."""
@@ -163,7 +165,9 @@ def _store(submission: Submission, project: Project, user: User | None) -> Task:
         source=submission.source,
         created_by=user,
     )
-    start_run(task, user=user)
+    run = start_run(task, user=user)
+    for note in submission.notes:
+        events.record(run.pk, "noted", note)
     return task
 
 

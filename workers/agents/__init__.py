@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from workers.agents.base import ProviderKind
 
 NAMES = (
+    "anthropic",
     "command",
     "scripted",
 )

@@ -39,6 +39,16 @@ class CommandRunner(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ToolSpec:
+    """A tool as a model is told of it."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+    """JSON schema of its arguments."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class AgentRequest:
     """One call of an agent."""
 
@@ -51,6 +61,9 @@ class AgentRequest:
     cwd: Path | None = None
     """The workspace, when the agent may change it."""
     run_command: CommandRunner | None = None
+    schema: Mapping[str, Any] | None = None
+    """JSON schema that the answer should keep to."""
+    tools: tuple[ToolSpec, ...] = ()
 
 
 class Provider(Protocol):
@@ -62,8 +75,23 @@ class Provider(Protocol):
         ...
 
     @property
+    def identity(self) -> str:
+        """What answers: equal for the same model, empty when there is none."""
+        ...
+
+    @property
     def works_in_workspace(self) -> bool:
-        """Whether the agent can change files."""
+        """Whether the agent can change files by itself, in one call."""
+        ...
+
+    @property
+    def supports_tools(self) -> bool:
+        """Whether the agent can be offered tools, and so work through them."""
+        ...
+
+    @property
+    def asks_to_reserve(self) -> bool:
+        """Whether `reserve` asks a server, so that nothing may be held meanwhile."""
         ...
 
     def reserve(self, request: AgentRequest, /) -> Amount:

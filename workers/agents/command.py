@@ -63,6 +63,13 @@ class CommandAgent:
     prices: Prices | None
 
     works_in_workspace = True
+    supports_tools = False
+    asks_to_reserve = False
+
+    @property
+    def identity(self) -> str:
+        """The command line."""
+        return " ".join(self.config.argv)
 
     @property
     def priced(self) -> bool:

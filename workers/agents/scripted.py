@@ -58,7 +58,10 @@ class Scripted:
     config: Config
     prices: Prices | None
 
+    identity = ""
     works_in_workspace = True
+    supports_tools = False
+    asks_to_reserve = False
 
     @property
     def priced(self) -> bool:

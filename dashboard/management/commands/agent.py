@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from loops.models import AgentProfile
 from workers import agents
+from workers.profiles import provider_of
 
 
 class Command(BaseCommand):
@@ -52,12 +53,7 @@ class Command(BaseCommand):
 
     def _list(self) -> None:
         for profile in AgentProfile.objects.order_by("name"):
-            price = (
-                f"${profile.input_usd_per_mtok:f} in, ${profile.output_usd_per_mtok:f} out"
-                if profile.input_usd_per_mtok is not None
-                else "no price"
-            )
-            self.stdout.write(f"{profile.name}  {profile.provider}  {price}")
+            self.stdout.write(f"{profile.name}  {profile.provider}  {_price(profile)}")
 
     def _remove(self, name: str) -> None:
         removed, _ = AgentProfile.objects.filter(name=name).delete()
@@ -81,6 +77,16 @@ class Command(BaseCommand):
             },
         )
         self.stdout.write(f"{options['name']} is set")
+
+
+def _price(profile: AgentProfile) -> str:
+    if profile.input_usd_per_mtok is not None:
+        return f"${profile.input_usd_per_mtok:f} in, ${profile.output_usd_per_mtok:f} out"
+    try:
+        priced = provider_of(profile).priced
+    except (agents.UnknownProvider, ValidationError):
+        return "cannot be used"
+    return "priced by its provider" if priced else "no price"
 
 
 def _config(provider: str, text: str) -> dict[str, Any]:

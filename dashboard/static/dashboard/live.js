@@ -5,6 +5,7 @@
   const last = new Map(), due = new Map();
 
   const topics = () => [...new Set([...document.querySelectorAll("[data-live]")].flatMap((e) => e.dataset.live.split(" ")))];
+  const feed = (state) => { document.documentElement.dataset.feed = state; };
   const note = (text) => { const box = document.getElementById("live"); if (box) { box.textContent = text; box.hidden = !text; } };
 
   function fire(topic) {
@@ -19,6 +20,7 @@
   const fireAll = () => topics().forEach(fire);
 
   function lost() {
+    feed("off");
     if (over || grace || poll) return;
     grace = setTimeout(() => {
       grace = 0;
@@ -30,6 +32,7 @@
   function found() {
     clearTimeout(grace); clearInterval(poll);
     grace = poll = 0;
+    feed("on");
     note("");
     fireAll(); // whatever changed meanwhile was not announced to us
   }

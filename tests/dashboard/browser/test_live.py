@@ -8,19 +8,19 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
-from loops import gates
+from loops import feed, gates
 from loops.core.lifecycle import RunStatus
-from loops.models import Escalation, Project, Run
+from loops.models import AttemptStatus, Escalation, Project, Run, StepKind
 from loops.store import events, runs
 from tests.dashboard.browser.conftest import Web
-from tests.factories import add_attempt, make_item, make_run
+from tests.factories import add_attempt, add_step, make_item, make_run
 
 pytestmark = pytest.mark.browser
 
 
 def on_air(tab: Page) -> None:
-    """Wait until the page has its socket: then it has asked for everything once."""
-    tab.wait_for_timeout(600)
+    """Wait until the page hears the feed: then it has asked for everything once."""
+    expect(tab.locator("html")).to_have_attribute("data-feed", "on")
 
 
 def test_a_task_page_follows_its_run_without_a_reload(
@@ -35,6 +35,18 @@ def test_a_task_page_follows_its_run_without_a_reload(
     expect(tab.locator("#status")).to_contain_text("Cancelled", timeout=2000)
     expect(tab.locator("body")).to_have_attribute("data-same", "yes")
     expect(tab.get_by_text("Cancel run")).to_have_count(0)
+
+
+def test_a_running_attempt_shows_its_steps_as_they_come(
+    tab: Page, web: Web, project: Project
+) -> None:
+    run = make_run(project, status=RunStatus.RUNNING)
+    add_attempt(run, 1, "", status=AttemptStatus.RUNNING)
+    tab.goto(f"{web.address}/tasks/{run.task_id}/")
+    on_air(tab)
+    add_step(run, 1, 3, StepKind.CHECK, "types", "mypy")
+    feed.step_changed(run.pk)
+    expect(tab.locator(".attempt").first).to_contain_text("types", timeout=2000)
 
 
 def test_the_list_updates_its_rows_and_counts_new_tasks(

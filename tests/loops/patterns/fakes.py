@@ -21,6 +21,8 @@ class Call:
     role: str
     messages: tuple[Message, ...]
     system: str = ""
+    schema: Mapping[str, Any] | None = None
+    checks: Mapping[str, str] | None = None
 
     @property
     def text(self) -> str:
@@ -63,8 +65,19 @@ class FakeAgents:
     def has(self, role: str) -> bool:
         return role in self.replies
 
-    def ask(self, role: str, messages: Sequence[Message], *, system: str = "") -> Reply:
-        self.calls.append(Call(role, tuple(messages), system))
+    def ask(
+        self,
+        role: str,
+        messages: Sequence[Message],
+        *,
+        system: str = "",
+        schema: Mapping[str, Any] | None = None,
+    ) -> Reply:
+        return self._answer(Call(role, tuple(messages), system, schema))
+
+    def _answer(self, call: Call) -> Reply:
+        role = call.role
+        self.calls.append(call)
         if not self.replies.get(role):
             raise AssertionError(f"unexpected call of {role}")
         scripted = self.replies[role].popleft()
@@ -72,8 +85,8 @@ class FakeAgents:
             raise scripted
         return Reply(text=scripted) if isinstance(scripted, str) else scripted
 
-    def work(self, role: str, prompt: str) -> Reply:
-        reply = self.ask(role, [Message(role="user", content=prompt)])
+    def work(self, role: str, prompt: str, *, checks: Mapping[str, str] | None = None) -> Reply:
+        reply = self._answer(Call(role, (Message(role="user", content=prompt),), checks=checks))
         self.on_work(self.workspace)
         return reply
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -36,8 +36,15 @@ class Stubborn:
     def has(self, role: str) -> bool:
         return role != ""
 
-    def ask(self, role: str, messages: Sequence[Message], *, system: str = "") -> Reply:
-        self.trace.append((role, tuple(messages), system))
+    def ask(
+        self,
+        role: str,
+        messages: Sequence[Message],
+        *,
+        system: str = "",
+        schema: Mapping[str, Any] | None = None,
+    ) -> Reply:
+        self.trace.append((role, tuple(messages), system, schema))
         if self.fault:
             raise self.fault
         answers = {
@@ -48,8 +55,8 @@ class Stubborn:
         }
         return Reply(text=answers.get(role, "no"))
 
-    def work(self, role: str, prompt: str) -> Reply:
-        return self.ask(role, [Message(role="user", content=prompt)])
+    def work(self, role: str, prompt: str, *, checks: Mapping[str, str] | None = None) -> Reply:
+        return self.ask(role, [Message(role="user", content=prompt)], schema=checks)
 
     def check(self, name: str, command: str) -> CommandResult:
         self.trace.append((name, command))

@@ -27,7 +27,7 @@ def test_every_provider_names_itself_and_refuses_unknown_settings(kind: Provider
 
 def test_an_unknown_provider_is_refused_with_the_known_ones() -> None:
     assert [kind.name for kind in KINDS] == list(NAMES)
-    with pytest.raises(UnknownProvider, match=r"'base'; there are command, scripted"):
+    with pytest.raises(UnknownProvider, match=r"'base'; there are anthropic, command, scripted"):
         get("base")
 
 

@@ -1,0 +1,100 @@
+"""What can go wrong between us and a model server, and what is known to be billed for it."""
+
+from __future__ import annotations
+
+import email.utils
+import time
+from typing import TYPE_CHECKING, Any
+
+from loops.core.errors import AgentFault
+from loops.core.text import clean
+
+if TYPE_CHECKING:
+    import anthropic
+
+_SHOWN_CHARACTERS = 300
+# Refused before any work was done, so nothing is billed.
+_UNBILLED = frozenset({400, 401, 402, 403, 404, 405, 413, 422, 429, 529})
+_NOTHING: dict[str, Any] = {"tokens": 0, "cost_microusd": 0}
+
+
+class KeyMissing(AgentFault):
+    """The environment of the worker holds no key for this agent."""
+
+
+class RequestRefused(AgentFault):
+    """The model server refuses the request as it is."""
+
+
+class RateLimited(AgentFault):
+    """The model server asks to wait."""
+
+
+class Overloaded(AgentFault):
+    """The model server is overloaded."""
+
+
+class ServerFault(AgentFault):
+    """The model server failed."""
+
+
+class Unreachable(AgentFault):
+    """The model server could not be reached."""
+
+
+class ConnectionLost(AgentFault):
+    """The connection to the model server broke before the answer was complete."""
+
+
+class MalformedAnswer(AgentFault):
+    """The model server's answer does not keep to the protocol."""
+
+
+def key_missing(name: str) -> KeyMissing:
+    """The fault that names the variable to set."""
+    return KeyMissing(f"the worker's environment has no {name}: set it to the API key", **_NOTHING)
+
+
+def fault_of(error: Exception, *, secret: str) -> AgentFault:
+    """An exception of the SDK as a fault. The secret is taken out of what the server said."""
+    import anthropic  # noqa: PLC0415
+    import httpx2  # noqa: PLC0415
+
+    if isinstance(error, anthropic.APIStatusError):
+        return _of_status(error, secret)
+    if isinstance(error, anthropic.APIConnectionError):
+        unsent = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+        if isinstance(error.__cause__, unsent):
+            return Unreachable(**_NOTHING)
+        return ConnectionLost()
+    if isinstance(error, httpx2.HTTPError):
+        return ConnectionLost()
+    # The message may quote the answer, and with it what the model thought.
+    return MalformedAnswer(f"{MalformedAnswer.__doc__} ({type(error).__name__})")
+
+
+def _of_status(error: anthropic.APIStatusError, secret: str) -> AgentFault:
+    status, kind = error.status_code, str(error.type or "")
+    said = clean(error.api_message or "").replace(secret, "[key]")[:_SHOWN_CHARACTERS]
+    message = " ".join(part for part in (f"HTTP {status}", kind, said) if part)
+    billed: dict[str, Any] = _NOTHING if status in _UNBILLED else {}
+    wait = _retry_after(error.response.headers.get("retry-after", ""))
+    if status == 429 or kind == "rate_limit_error":
+        return RateLimited(f"{RateLimited.__doc__} {message}", retry_after=wait, **billed)
+    if status == 529 or kind == "overloaded_error":
+        return Overloaded(f"{Overloaded.__doc__} {message}", retry_after=wait, **billed)
+    if 400 <= status < 500:
+        return RequestRefused(f"{RequestRefused.__doc__} {message}", **billed)
+    return ServerFault(f"{ServerFault.__doc__} {message}", retry_after=wait, **billed)
+
+
+def _retry_after(value: str) -> float | None:
+    """Seconds, from a number or a date."""
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+        except ValueError:
+            return None
+    return seconds if 0 <= seconds < float("inf") else None
