@@ -201,11 +201,14 @@ def _next_feedback(run: Run, item: Escalation) -> str:
 
 def decided_on(run: Run) -> Escalation | None:
     """What a person decided on the last attempt whose work was kept, if they let the run go on."""
-    last = run.attempts.filter(status__in=_KEPT).order_by("-no").first()
-    if last is None:
+    # Most runs were never at the gate: one query tells.
+    decided = list(
+        Escalation.objects.filter(run=run, decision__in=_GO_ON).defer("packet").order_by("-pk")
+    )
+    if not decided:
         return None
-    items = Escalation.objects.filter(run=run, attempt_no=last.no, decision__in=_GO_ON)
-    return items.order_by("-pk").first()
+    last = run.attempts.filter(status__in=_KEPT).order_by("-no").first()
+    return next((item for item in decided if last and item.attempt_no == last.no), None)
 
 
 def _end(run: Run, decision: Decision, user: User) -> None:
