@@ -262,6 +262,24 @@ def test_s4_14_the_undo_is_done_again_when_the_next_attempt_fails(repo: Path, ad
     assert (shown(run, "app.py"), shown(run, "more.py")) == ("one\n", "more\n")
 
 
+def test_s4_14_an_ordered_undo_is_not_lost_at_a_later_gate(repo: Path, ada: User) -> None:
+    run = paused(repo, "continue")
+    profile = AgentProfile.objects.get(name="hand")
+    profile.config["steps"][1:1] = [{"role": "implementer", "error": "gone"}] * 3
+    profile.save()
+    decide(run, ada, "refactor")
+    run = scenes.drive(run)
+    assert (run.status, run.stop_reason) == ("at_gate", "errors")
+    decide(run, ada, "continue", "try again")
+    run = scenes.drive(run)
+    assert (run.status, shown(run, "app.py"), shown(run, "more.py")) == (
+        "succeeded",
+        "one\n",
+        "more\n",
+    )
+    assert "was undone" in scenes.prompt_of(run, "implementer", 5)
+
+
 def test_s4_14_undone_twice_in_a_row_nothing_of_either_attempt_is_left(
     repo: Path, ada: User
 ) -> None:
