@@ -57,6 +57,9 @@ class BuildInfo:
     """Makes the nonces of this run's prompts: the same for the same step, unknown to agents."""
     required_authority: str = "graph_governor"
     """Who decides what the loop may not (S1-13)."""
+    decided: str = ""
+    """What a person decided on the last attempt: `continue` (its work stays), `refactor` (it was
+    undone) or nothing."""
 
     def scope(self, allowed_actions: frozenset[str]) -> AuthorityScope:
         """The authority scope with these actions."""
@@ -94,6 +97,10 @@ def _iterations_used(_spec: SpecModel, limits: Limits) -> str:
     return f"All {limits.iterations} allowed iterations are used without success."
 
 
+def _any_number(_spec: SpecModel, _iterations: int) -> str:
+    return ""
+
+
 def _no_result(_state: BaseModel) -> ResultFile | None:
     return None
 
@@ -126,6 +133,8 @@ class Pattern(Generic[SpecT, StateT]):
     default_on_limit: Literal["gate", "stop"] = "gate"
     max_iterations: int | None = None
     """The most iterations that make sense here; None for any number."""
+    iterations_problem: Callable[[SpecT, int], str] = _any_number
+    """Why a task with this spec may not ask for so many iterations; empty when it may."""
     limit_reason: Callable[[SpecT, Limits], str] = _iterations_used
     """The reason to report when the iterations are used up."""
     result: Callable[[StateT], ResultFile | None] = _no_result
@@ -159,4 +168,6 @@ class Pattern(Generic[SpecT, StateT]):
         if self.max_iterations is not None and iterations > self.max_iterations:
             message = f"must be at most {self.max_iterations} for {self.name}, not {iterations}"
             found.append(Misfit(field="limits.iterations", message=message))
+        elif problem := self.iterations_problem(spec, iterations):
+            found.append(Misfit(field="limits.iterations", message=problem))
         return found
