@@ -106,7 +106,8 @@ def accept_graph(
         return known
     known_roots = settings.LOOPWARDEN_REPO_ROOTS if roots is None else roots
     looked: Looked = {}
-    problems = [*unread, *_graph_problems(request)]
+    named = {problem.field for problem in unread}
+    problems = [*unread, *(p for p in _graph_problems(request) if p.field not in named)]
     for node in request.nodes:
         found = [*_node_problems(request, node), *_look(node, known_roots, looked)]
         problems += [replace(p, field=f"nodes.{node.name}.{p.field}") for p in found]
