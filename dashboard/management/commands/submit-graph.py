@@ -12,8 +12,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
+from dashboard.api.graph_bodies import read_graph
 from dashboard.documents import read_document
-from dashboard.graph_documents import read_graph
 from dashboard.graph_progress import EXIT_CODES, WAITS_FOR_A_PERSON, follow_graph, table
 from dashboard.local.database import prepare_database
 from dashboard.local.errors import CannotStart, ChildFailed
