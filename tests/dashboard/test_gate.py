@@ -135,7 +135,7 @@ def test_a_wrong_field_is_named_and_nothing_typed_is_lost(desk: Client, item: Es
     assert 'id="iterations-wrong">must be between 1 and 100.' in html
     assert "Keep me</textarea>" in html
     response = send(desk, item, guidance="  ")
-    assert 'id="guidance-wrong">Say what the next round should do differently.' in (
+    assert 'id="guidance-wrong">say what the next round should do differently.' in (
         response.content.decode()
     )
 
