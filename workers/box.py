@@ -176,6 +176,11 @@ class Box:
             self.control, number=task.pk, title=task.title, base=base, tree=self.snapshot()
         )
 
+    def handoff_pack(self, delivery: Delivery) -> bytes:
+        """What the delivered commit adds to the source, so that any host can start from it."""
+        source = (self._run.task.source or {})["commit"]
+        return self.control.export_pack([delivery.commit], [source])
+
     def commands_to_take(self, delivery: Delivery, patch: Path) -> list[str]:
         """How a person takes the result into their own repository."""
         there = shlex.quote(str((self._run.task.source or {})["path"]))

@@ -84,6 +84,9 @@ def limited(error: LimitReached, facts: Facts) -> Ending:
     """A limit refused the attempt's next call: the attempt does not count, its effects stay."""
     cause = StopReason(error.axis)
     draft = replace(_unjudged(facts), attempt_status=AttemptStatus.LIMIT, label="limit")
+    if error.owner == "graph":
+        reason = f"What its graph may spend is used. {SENTENCES[cause]} {error.details}"
+        return _stop_at_limit(cause, reason, draft)
     return _at_limit(facts, cause, f"{SENTENCES[cause]} {error.details}", draft)
 
 
@@ -232,6 +235,10 @@ def _at_limit(facts: Facts, cause: StopReason, reason: str, draft: Conclusion) -
     """A limit is reached: the task's `on_limit` says whether a person is asked."""
     if facts.run.task.on_limit == OnLimit.GATE:
         return _gate(facts, Escalation(cause=cause, reason=reason), draft)
+    return _stop_at_limit(cause, reason, draft)
+
+
+def _stop_at_limit(cause: StopReason, reason: str, draft: Conclusion) -> Ending:
     result = {**(draft.result or {}), "remains": draft.feedback or "", "limit": cause.value}
     return Ending(
         conclusion=replace(

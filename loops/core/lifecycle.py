@@ -67,6 +67,7 @@ class StopReason(StrEnum):
     QUOTA_SKIPPED = "quota_skipped"
     NO_PROGRESS = "no_progress"
     GATE_EXPIRED = "gate_expired"
+    GOVERNOR = "governor"
 
 
 LIMIT_REASONS = frozenset(
@@ -123,6 +124,7 @@ SENTENCES: dict[StopReason, str] = {
     StopReason.QUOTA_SKIPPED: "Passed with a check skipped, because a quota was used up.",
     StopReason.NO_PROGRESS: "The same was done again with the same result.",
     StopReason.GATE_EXPIRED: "Nobody decided in time.",
+    StopReason.GOVERNOR: "The governor of its graph decides.",
 }
 
 MOVES: dict[RunStatus, frozenset[RunStatus]] = {

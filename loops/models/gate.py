@@ -27,6 +27,9 @@ class Decision(models.TextChoices):
     REFACTOR = "refactor", "Undo this attempt and start over"
     ACCEPT = "accept", "Accept as it is"
     CLOSE = "close", "Close without result"
+    APPROVE = "approve", "Approve"
+    REJECT = "reject", "Reject"
+    CHANGE_GOAL = "change_goal", "Change the goal"
 
 
 class Escalation(models.Model):
@@ -48,7 +51,7 @@ class Escalation(models.Model):
     status = models.CharField(
         max_length=10, choices=EscalationStatus.choices, default=EscalationStatus.OPEN
     )
-    decision = models.CharField(max_length=10, choices=Decision.choices, blank=True)
+    decision = models.CharField(max_length=12, choices=Decision.choices, blank=True)
     guidance = models.TextField(blank=True)
     granted_iterations = models.PositiveIntegerField(default=0)
     decided_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
