@@ -185,10 +185,10 @@ class Box:
         """How a person takes the result into their own repository."""
         there = shlex.quote(str((self._run.task.source or {})["path"]))
         control, branch = shlex.quote(str(self.control.folder)), delivery.branch
-        return [
-            f"git -C {there} fetch {control} {branch}:{branch}",
-            f"git -C {there} apply {shlex.quote(str(patch))}",
-        ]
+        fetch = f"git -C {there} fetch {control} {branch}:{branch}"
+        if (self._run.task.source or {})["bare"]:
+            return [fetch]  # there are no files that a patch could be applied to
+        return [fetch, f"git -C {there} apply {shlex.quote(str(patch))}"]
 
     def _tree_of(self, commit: str) -> str:
         return self.control.git.line("rev-parse", f"{commit}^{{tree}}")

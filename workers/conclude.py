@@ -190,7 +190,7 @@ def _finish(facts: Facts, result: LoopResult[Any], draft: Conclusion) -> Ending:
                     draft,
                     status=RunStatus.SUCCEEDED,
                     stop_reason=_success_reason(result),
-                    event="; ".join([f"succeeded: {draft.label}", *facts.evidence.remarks]),
+                    event="; ".join([_success(draft.label), *facts.evidence.remarks]),
                 )
             )
         case Outcome.BUDGET_EXHAUSTED:
@@ -205,11 +205,15 @@ def _success_reason(result: LoopResult[Any]) -> StopReason:
     return StopReason(result.evaluations[-1].cause or StopReason.ACCEPTED)
 
 
+def _success(label: str) -> str:
+    return f"succeeded: {label}" if label else "succeeded"
+
+
 def _for_a_person(facts: Facts, draft: Conclusion) -> Conclusion:
     """If the person lets it go on, the agent gets the reasons, not the sentence for people."""
     reasons = tuple(draft.data.get("reasons", ()))
     feedback = as_feedback(reasons) if reasons else facts.run.feedback
-    return replace(draft, attempt_status=AttemptStatus.ESCALATED, feedback=feedback)
+    return replace(draft, feedback=feedback)
 
 
 def _escalated(facts: Facts, escalation: Escalation, draft: Conclusion) -> Ending:
@@ -224,7 +228,7 @@ def _escalated(facts: Facts, escalation: Escalation, draft: Conclusion) -> Endin
                 draft, status=RunStatus.FAILED, stop_reason=cause, reason=reason, event=reason
             )
         )
-    return _gate(facts, escalation, draft)
+    return _gate(facts, escalation, replace(draft, attempt_status=AttemptStatus.ESCALATED))
 
 
 def _at_limit(facts: Facts, cause: StopReason, reason: str, draft: Conclusion) -> Ending:

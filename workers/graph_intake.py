@@ -251,7 +251,9 @@ def _document(request: GraphRequest, node: NodeRequest, looked: Looked) -> dict[
     if node.task.repo:
         source, dirty = looked[f"{node.task.repo}:{node.task.include_dirty}"]
         if source is not None:
-            submission = replace(submission, source=stored_source(source, dirty))
+            submission = replace(
+                submission, source=stored_source(source, dirty, asked=request.repo or "")
+            )
     return {
         "submission": asdict(submission),
         "source_from": node.source_from,

@@ -72,7 +72,9 @@ def accept(
     if problems:
         raise Refused(problems)
     if source is not None:
-        submission = replace(submission, source=stored_source(source, dirty))
+        submission = replace(
+            submission, source=stored_source(source, dirty, asked=request.repo or "")
+        )
     submission = replace(submission, notes=shared_models(submission))
     return submit(submission, project=project, user=user, request_key=request_key)
 
@@ -152,7 +154,7 @@ def look_at(
     return source, capture_dirty(source) if request.include_dirty and source.dirty else None
 
 
-def stored_source(source: Source, dirty: DirtyCapture | None) -> dict[str, Any]:
+def stored_source(source: Source, dirty: DirtyCapture | None, *, asked: str) -> dict[str, Any]:
     """The source as it stands on the task; its hook and uncommitted changes become artifacts."""
     hook = source.pre_commit_hook
     stored: dict[str, Any] = {
@@ -165,7 +167,7 @@ def stored_source(source: Source, dirty: DirtyCapture | None) -> dict[str, Any]:
         "commit": source.commit,
         "branch": source.branch,
         "hook": artifacts.put(hook, "text/plain") if hook else "",
-        "notes": _notes(source, include_dirty=dirty is not None),
+        "notes": _notes(source, include_dirty=dirty is not None, asked=asked),
     }
     if dirty is not None and dirty.pack:
         stored["dirty_commit"] = dirty.commit
@@ -173,9 +175,11 @@ def stored_source(source: Source, dirty: DirtyCapture | None) -> dict[str, Any]:
     return stored
 
 
-def _notes(source: Source, *, include_dirty: bool) -> list[str]:
+def _notes(source: Source, *, include_dirty: bool, asked: str) -> list[str]:
     """What a person may not expect of the private clone."""
     notes = []
+    if Path(asked).expanduser().resolve() != source.path:
+        notes.append(f"{asked} lies inside of {source.path}: the whole repository is taken")
     where = f"branch {source.branch}" if source.branch else "a detached HEAD"
     if source.dirty and include_dirty:
         notes.append(f"works on {source.commit[:12]} ({where}) with its uncommitted changes")

@@ -60,7 +60,7 @@ def run_head(run: Run) -> dict[str, Any]:
         "status": status.value,
         "stop_reason": str(stop_reason),
         "outcome": figures.outcome_words(run),
-        "reason": run.reason,
+        "reason": run.sentence,
         "iterations": {"used": run.iterations, "allowed": run.limit_iterations},
         "meters": [meter_shape(meter) for meter in figures.meters(run)],
         "active_ms": run.active_ms,
