@@ -14,11 +14,18 @@ from django.db import OperationalError
 
 from dashboard.api.graph_bodies import read_graph
 from dashboard.documents import read_document
-from dashboard.graph_progress import EXIT_CODES, WAITS_FOR_A_PERSON, follow_graph, table
+from dashboard.graph_progress import (
+    EXIT_CODES,
+    WAITS_FOR_A_PERSON,
+    follow_graph,
+    results,
+    table,
+)
 from dashboard.local.database import prepare_database
-from dashboard.local.errors import CannotStart, ChildFailed
+from dashboard.local.errors import CannotStart
 from dashboard.local.stack import local_stack
 from dashboard.local.supervisor import Supervisor
+from dashboard.management.commands.submit import INTERRUPTED, goes_on
 from dashboard.progress import Stopped
 from loops.models import Graph, Project
 from loops.store.submit import Refused
@@ -71,13 +78,16 @@ class Command(BaseCommand):
         self.stdout.write("It starts as soon as a worker is there: `make up` starts one.")
 
     def _wait(self, graph: Graph) -> int:
-        with local_stack(say=self.stdout.write) as stack:
-            try:
-                graph = follow_graph(graph.pk, self.stdout.write, alive=stack.alive)
-            except (Stopped, ChildFailed, KeyboardInterrupt):
-                self.stderr.write(f"{graph.key} goes on as soon as a worker is there again.")
-                return 1
-        for line in table(graph):
+        try:
+            with local_stack(say=self.stdout.write) as alive:
+                graph = follow_graph(graph.pk, self.stdout.write, alive=alive)
+        except KeyboardInterrupt:
+            self.stderr.write(f"Not waiting any more. {graph.key} {goes_on()}.")
+            return INTERRUPTED
+        except (Stopped, CannotStart) as error:
+            self.stderr.write(f"{error}\n{graph.key} is stored and {goes_on()}.")
+            return 1
+        for line in [*table(graph), *results(graph)]:
             self.stdout.write(line)
         return EXIT_CODES.get(graph.outcome, WAITS_FOR_A_PERSON)
 

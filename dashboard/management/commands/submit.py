@@ -96,10 +96,10 @@ class Command(BaseCommand):
             with local_stack(say=self.stdout.write) as alive:
                 (run,) = follow([run.pk], self.stdout.write, alive=alive)
         except KeyboardInterrupt:
-            self.stderr.write(f"Not waiting any more. {run.task.key} {_goes_on()}.")
+            self.stderr.write(f"Not waiting any more. {run.task.key} {goes_on()}.")
             return INTERRUPTED
         except (Stopped, CannotStart) as error:
-            self.stderr.write(f"{error}\n{run.task.key} is stored and {_goes_on()}.")
+            self.stderr.write(f"{error}\n{run.task.key} is stored and {goes_on()}.")
             return 1
         self.stdout.write(f"{run.task.key}: {run.sentence or run.status}")
         for line in how_to_take(run):
@@ -138,7 +138,8 @@ class Command(BaseCommand):
         return spec | dict(_pairs(options["set"], "--set"))
 
 
-def _goes_on() -> str:
+def goes_on() -> str:
+    """What becomes of it when nobody waits any more."""
     return "goes on" if something_works() else "goes on as soon as a worker is there again"
 
 
