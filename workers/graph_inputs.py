@@ -13,7 +13,6 @@ from loops.core.placeholders import Placeholder, fill, placeholders
 from loops.patterns import get
 from loops.store import graphs
 from loops.store.submit import TITLE_LENGTH, Submission
-from workers.intake import shared_models
 
 
 class CannotStart(LoopwardenError):
@@ -28,14 +27,13 @@ def submission_for(scene: graphs.Scene, name: str, done: Mapping[str, NodeResult
     def value(found: Placeholder) -> str:
         return _value(scene, done, found)
 
-    filled = replace(
+    return replace(
         submission,
         title=" ".join(fill(submission.title, value).split())[:TITLE_LENGTH],
         local_aim=fill(submission.local_aim, value),
         spec=_filled(submission, value),
         source=_source(scene, document, done) or submission.source,
     )
-    return replace(filled, notes=shared_models(filled))
 
 
 def prose(submission: Submission) -> Iterator[tuple[str, str]]:

@@ -7,11 +7,13 @@ other finds nothing to do.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
-from django.db import transaction
+from django.db import DatabaseError, transaction
 
 from loops import gates
+from loops.core.errors import LoopwardenError
 from loops.core.graph import GraphOutcome, Signal, Verdict
 from loops.core.graph_run import AskGovernor, End, NodeResult, Start, Wait, advance, govern
 from loops.core.lifecycle import StopReason
@@ -20,6 +22,7 @@ from loops.store import graphs
 from loops.store.runs import MovedOn
 from loops.store.submit import problems_of
 from workers.graph_inputs import CannotStart, submission_for
+from workers.intake import provider_problems, shared_models
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +31,18 @@ _FEW = 2_000
 
 def run_pass() -> int:
     """React to everything that nobody reacted to. Returns how many graphs moved."""
-    return sum(react(graph_id) for graph_id in graphs.due())
+    return sum(move(graph_id) for graph_id in graphs.due())
+
+
+def move(graph_id: int) -> bool:
+    """`react`, without letting one graph that cannot be moved stop whoever calls."""
+    try:
+        return react(graph_id)
+    except DatabaseError:
+        raise
+    except Exception:
+        log.exception("graph %s cannot be moved on", graph_id)
+        return False
 
 
 def react(graph_id: int) -> bool:
@@ -88,12 +102,13 @@ def _start(scene: graphs.Scene, name: str, done: dict[str, NodeResult]) -> None:
     node = scene.nodes[name]
     try:
         submission = submission_for(scene, name, done)
-        if problems := problems_of(submission):
+        if problems := problems_of(submission) + provider_problems(submission):
             raise CannotStart("; ".join(f"{p.field}: {p.message}" for p in problems))
-    except CannotStart as error:
+    except LoopwardenError as error:
         graphs.keep(node, NodeResult(signal=Signal.ESCALATION, reason=str(error)))
         return
-    graphs.start(scene.graph, node, submission)
+    noted = replace(submission, notes=shared_models(submission))
+    graphs.start(scene.graph, node, noted)
 
 
 def _ask(scene: graphs.Scene, step: AskGovernor, done: dict[str, NodeResult]) -> None:

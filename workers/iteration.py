@@ -61,7 +61,7 @@ def run_iteration(run_id: int, attempt_no: int, *, worker: str) -> None:
     finally:
         _free(lease)
     if run.graph_id is not None:
-        graphs.react(run.graph_id)
+        graphs.move(run.graph_id)
     dispatch.run_pass()
 
 

@@ -101,7 +101,7 @@ def result_of(run: Run, document: Mapping[str, Any]) -> NodeResult:
 
 def _output(run: Run) -> dict[str, Any]:
     result = run.result or {}
-    text = artifacts.get_text(result.get("text", ""))
+    text = _text(result.get("text", ""))
     cut = f"{text[:MOST_RESULT]}\n[... cut ...]" if len(text) > MOST_RESULT else text
     return {
         "outcome": run.status,
@@ -112,6 +112,13 @@ def _output(run: Run) -> dict[str, Any]:
         "files": [file["line"] for file in result.get("files", [])],
         "handoff": result.get("handoff", ""),
     }
+
+
+def _text(digest: str) -> str:
+    try:
+        return artifacts.get_text(digest)
+    except FileNotFoundError:
+        return "[the storage has lost this text]"
 
 
 def create(

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 
 from loops import gates
 from loops.gates import BadDecision, NotPossibleNow
-from loops.models import Escalation, Graph, GraphEvent, Run, Task
+from loops.models import AgentProfile, Escalation, Graph, GraphEvent, Run, Task
 from loops.store import graphs as store
 from tests.engine import graph_scenes as g
 from tests.engine import rows, scenes
@@ -303,3 +303,42 @@ def test_a_graph_that_nobody_started_is_found_by_the_pass(monkeypatch: pytest.Mo
     assert g.started(graph) == []
     assert graphs.run_pass() == 1
     assert g.started(graph) == ["a"]
+
+
+def test_a_task_whose_agent_is_gone_by_then_escalates() -> None:
+    scenes.agent("worker", "worker", "x")
+    graph = g.submitted(g.node("a", g.retry()), g.node("b", g.one_pass()), edges_text="a>b")
+    AgentProfile.objects.all().delete()
+    g.drive(graph)
+    node = graph.nodes.get(name="b")
+    assert (graph.outcome, node.signal, node.task) == ("escalated", "escalation", None)
+    assert "there is no agent profile 'worker'" in node.reason
+
+
+def test_a_result_whose_text_the_storage_lost_holds_nothing_up() -> None:
+    scenes.agent("worker", "worker", "gone", "x")
+    graph = g.submitted(
+        g.node("a", g.one_pass()),
+        g.node("b", g.one_pass("{{ nodes.a.result }}")),
+        edges_text="a>b:data",
+    )
+    run = g.run_of(graph, "a")
+    Run.objects.filter(pk=run.pk).update(
+        status="succeeded", stop_reason="accepted", result={"text": "0" * 64}
+    )
+    graphs.run_pass()
+    assert g.task_of(graph, "b").spec["prompt"] == "[the storage has lost this text]"
+
+
+def test_one_graph_that_cannot_be_moved_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from workers import graph_intake
+
+    with monkeypatch.context() as patch:
+        patch.setattr(graph_intake, "react", lambda _: False)
+        broken, whole = (g.submitted(g.node("a", g.retry())) for _ in range(2))
+    broken.nodes.update(document={})
+    assert graphs.run_pass() == 1
+    assert (g.started(broken), g.started(whole)) == ([], ["a"])
+    assert f"graph {broken.pk} cannot be moved on" in caplog.text
