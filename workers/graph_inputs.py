@@ -11,7 +11,7 @@ from loops.core.errors import LoopwardenError
 from loops.core.graph_run import NodeResult
 from loops.core.placeholders import Placeholder, fill, placeholders
 from loops.patterns import get
-from loops.store import graphs
+from loops.store import graph_scenes
 from loops.store.submit import TITLE_LENGTH, Submission
 
 
@@ -19,7 +19,9 @@ class CannotStart(LoopwardenError):
     """What the node needs from the ones before it is not there."""
 
 
-def submission_for(scene: graphs.Scene, name: str, done: Mapping[str, NodeResult]) -> Submission:
+def submission_for(
+    scene: graph_scenes.Scene, name: str, done: Mapping[str, NodeResult]
+) -> Submission:
     """The node's task with every placeholder filled and its source found. Raises `CannotStart`."""
     document = scene.nodes[name].document
     submission = Submission(**{**document["submission"], "notes": ()})
@@ -88,7 +90,7 @@ def _leaves(node: Any, value: Any) -> Any:
     return node
 
 
-def _value(scene: graphs.Scene, done: Mapping[str, NodeResult], found: Placeholder) -> str:
+def _value(scene: graph_scenes.Scene, done: Mapping[str, NodeResult], found: Placeholder) -> str:
     if not found.node:
         return scene.graph.aim
     output = done[found.node].output or {}
@@ -97,7 +99,7 @@ def _value(scene: graphs.Scene, done: Mapping[str, NodeResult], found: Placehold
 
 
 def _source(
-    scene: graphs.Scene, document: Mapping[str, Any], done: Mapping[str, NodeResult]
+    scene: graph_scenes.Scene, document: Mapping[str, Any], done: Mapping[str, NodeResult]
 ) -> dict[str, Any] | None:
     """The files that another node delivered; its own source when it changed nothing."""
     name = document.get("source_from", "")

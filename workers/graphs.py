@@ -18,7 +18,7 @@ from loops.core.graph import GraphOutcome, Signal, Verdict
 from loops.core.graph_run import AskGovernor, End, NodeResult, Start, Wait, advance, govern
 from loops.core.lifecycle import StopReason
 from loops.models import Decision, Escalation, EscalationStatus, Graph, GraphStatus, Run
-from loops.store import graphs
+from loops.store import graph_scenes, graphs
 from loops.store.runs import MovedOn
 from loops.store.submit import problems_of
 from workers.graph_inputs import CannotStart, submission_for
@@ -31,7 +31,7 @@ _FEW = 2_000
 
 def run_pass() -> int:
     """React to everything that nobody reacted to. Returns how many graphs moved."""
-    return sum(move(graph_id) for graph_id in graphs.due())
+    return sum(move(graph_id) for graph_id in graph_scenes.due())
 
 
 def move(graph_id: int) -> bool:
@@ -62,7 +62,7 @@ def cancel(graph: Graph, *, actor: str) -> bool:
 
 
 def _step(graph_id: int) -> bool:
-    scene = graphs.load(graph_id)
+    scene = graph_scenes.load(graph_id)
     if scene.graph.is_over:
         _stop_runs(graph_id)
         return False
@@ -85,7 +85,7 @@ def _step(graph_id: int) -> bool:
 
 
 def _carry_out(
-    scene: graphs.Scene, step: Start | Wait | AskGovernor | End, done: dict[str, NodeResult]
+    scene: graph_scenes.Scene, step: Start | Wait | AskGovernor | End, done: dict[str, NodeResult]
 ) -> None:
     match step:
         case Start(nodes=names):
@@ -97,7 +97,7 @@ def _carry_out(
             graphs.end(scene.graph, step)
 
 
-def _start(scene: graphs.Scene, name: str, done: dict[str, NodeResult]) -> None:
+def _start(scene: graph_scenes.Scene, name: str, done: dict[str, NodeResult]) -> None:
     """Begin a node; one that cannot begin with what it was given escalates instead."""
     node = scene.nodes[name]
     try:
@@ -111,7 +111,7 @@ def _start(scene: graphs.Scene, name: str, done: dict[str, NodeResult]) -> None:
     graphs.start(scene.graph, node, noted)
 
 
-def _ask(scene: graphs.Scene, step: AskGovernor, done: dict[str, NodeResult]) -> None:
+def _ask(scene: graph_scenes.Scene, step: AskGovernor, done: dict[str, NodeResult]) -> None:
     node = scene.nodes[scene.contract.governor]
     run = graphs.start_governor(scene.graph, node, step)
     proposal = gates.Proposal(
@@ -125,7 +125,9 @@ def _ask(scene: graphs.Scene, step: AskGovernor, done: dict[str, NodeResult]) ->
     gates.park_without_worker(run, proposal, reason=step.reason)
 
 
-def _packet(scene: graphs.Scene, step: AskGovernor, done: dict[str, NodeResult]) -> dict[str, Any]:
+def _packet(
+    scene: graph_scenes.Scene, step: AskGovernor, done: dict[str, NodeResult]
+) -> dict[str, Any]:
     """What the governor decides on: every output and signal, what was skipped, what was spent."""
     graph = scene.graph
     nodes = [_node_facts(scene, name, result) for name, result in done.items()]
@@ -142,7 +144,7 @@ def _packet(scene: graphs.Scene, step: AskGovernor, done: dict[str, NodeResult])
     }
 
 
-def _node_facts(scene: graphs.Scene, name: str, result: NodeResult) -> dict[str, Any]:
+def _node_facts(scene: graph_scenes.Scene, name: str, result: NodeResult) -> dict[str, Any]:
     output = result.output or {}
     return {
         "name": name,
@@ -155,14 +157,14 @@ def _node_facts(scene: graphs.Scene, name: str, result: NodeResult) -> dict[str,
     }
 
 
-def _proposed_goal(scene: graphs.Scene) -> str:
+def _proposed_goal(scene: graph_scenes.Scene) -> str:
     """The last change of the goal that one of its loops proposed."""
     asked = Escalation.objects.filter(run__graph=scene.graph, cause=StopReason.GOAL_CHANGE)
     found = asked.exclude(proposal="").order_by("-pk").values_list("proposal", flat=True).first()
     return found or ""
 
 
-def _take_decision(scene: graphs.Scene) -> bool:
+def _take_decision(scene: graph_scenes.Scene) -> bool:
     """The governor's run has ended: do what the person said, or say that nobody decided."""
     run = scene.run_of(scene.contract.governor)
     if run is None or not run.is_terminal:
@@ -188,15 +190,15 @@ def _take_decision(scene: graphs.Scene) -> bool:
     return True
 
 
-def _end_cancelled(scene: graphs.Scene) -> bool:
+def _end_cancelled(scene: graph_scenes.Scene) -> bool:
     """Cancel what runs; when nothing does any more, the graph has ended."""
     _stop_runs(scene.graph.pk)
-    if graphs.live_runs(scene.graph.pk):
+    if graph_scenes.live_runs(scene.graph.pk):
         return False
     with transaction.atomic():
         if not graphs.claim(scene.graph):
             return False
-        for name, result in graphs.load(scene.graph.pk).landed().items():
+        for name, result in graph_scenes.load(scene.graph.pk).landed().items():
             graphs.keep(scene.nodes[name], result)
         reason = "Cancelled, with everything that it had started."
         graphs.end(scene.graph, End(outcome=GraphOutcome.CANCELLED, reason=reason))
@@ -206,7 +208,7 @@ def _end_cancelled(scene: graphs.Scene) -> bool:
 def _stop_runs(graph_id: int) -> None:
     # Outside of any transaction that holds the graph's row: a reservation takes the run's row
     # first, and the other order could deadlock.
-    for run in graphs.live_runs(graph_id):
+    for run in graph_scenes.live_runs(graph_id):
         _stop(run)
 
 

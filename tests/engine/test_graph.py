@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from loops import gates
 from loops.gates import BadDecision, NotPossibleNow
 from loops.models import AgentProfile, Escalation, Graph, GraphEvent, Run, Task
-from loops.store import graphs as store
+from loops.store import graph_scenes as store
 from tests.engine import graph_scenes as g
 from tests.engine import rows, scenes
 from workers import graphs
