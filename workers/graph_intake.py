@@ -252,7 +252,7 @@ def _document(request: GraphRequest, node: NodeRequest, looked: Looked) -> dict[
         source, dirty = looked[f"{node.task.repo}:{node.task.include_dirty}"]
         if source is not None:
             submission = replace(
-                submission, source=stored_source(source, dirty, asked=request.repo or "")
+                submission, source=stored_source(source, dirty, asked=node.task.repo)
             )
     return {
         "submission": asdict(submission),

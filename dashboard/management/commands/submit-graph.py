@@ -16,15 +16,13 @@ from dashboard.documents import read_document
 from dashboard.graph_documents import read_graph
 from dashboard.graph_progress import EXIT_CODES, WAITS_FOR_A_PERSON, follow_graph, table
 from dashboard.local.database import prepare_database
-from dashboard.local.errors import CannotStart, ChildFailed
-from dashboard.local.stack import local_stack
+from dashboard.local.errors import CannotStart
+from dashboard.local.stack import goes_on, local_stack, something_works
 from dashboard.local.supervisor import Supervisor
-from dashboard.progress import Stopped
+from dashboard.progress import INTERRUPTED, USAGE_ERROR, Stopped
 from loops.models import Graph, Project
 from loops.store.submit import Refused
 from workers.graph_intake import accept_graph
-
-USAGE_ERROR = 2
 
 
 class Command(BaseCommand):
@@ -68,15 +66,19 @@ class Command(BaseCommand):
         self.stdout.write(f"{graph.key} submitted: {graph.title}")
         if options["wait"]:
             sys.exit(self._wait(graph))
-        self.stdout.write("It starts as soon as a worker is there: `make up` starts one.")
+        if not something_works():
+            self.stdout.write("It starts as soon as a worker is there: `make up` starts one.")
 
     def _wait(self, graph: Graph) -> int:
-        with local_stack(say=self.stdout.write) as stack:
-            try:
-                graph = follow_graph(graph.pk, self.stdout.write, alive=stack.alive)
-            except (Stopped, ChildFailed, KeyboardInterrupt):
-                self.stderr.write(f"{graph.key} goes on as soon as a worker is there again.")
-                return 1
+        try:
+            with local_stack(say=self.stdout.write) as alive:
+                graph = follow_graph(graph.pk, self.stdout.write, alive=alive)
+        except KeyboardInterrupt:
+            self.stderr.write(f"Not waiting any more. {graph.key} {goes_on()}.")
+            return INTERRUPTED
+        except (Stopped, CannotStart) as error:
+            self.stderr.write(f"{error}\n{graph.key} is stored and {goes_on()}.")
+            return 1
         for line in table(graph):
             self.stdout.write(line)
         return EXIT_CODES.get(graph.outcome, WAITS_FOR_A_PERSON)
