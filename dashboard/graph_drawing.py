@@ -9,8 +9,8 @@ from typing import Any
 from loops.core.graph import EdgeKind
 from loops.models import GraphEdge, GraphNode
 
-WIDTH, HEIGHT = 216, 92
-ACROSS, DOWN, EDGE = 76, 22, 12
+WIDTH, HEIGHT = 196, 92
+ACROSS, DOWN, EDGE = 66, 22, 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,10 +119,12 @@ def _line(source: Place, target: Place, kind: str) -> Line:
     x1, y1 = source.x + WIDTH, source.y + HEIGHT // 2
     x2, y2 = target.x, target.y + HEIGHT // 2
     bend = max(ACROSS // 2, (x2 - x1) // 3)
+    # A long line passes behind boxes: its kind is written before the first of them.
+    x, y = ((x1 + x2) // 2, (y1 + y2) // 2) if x2 - x1 == ACROSS else (x1 + ACROSS // 2, y1)
     return Line(
         path=f"M{x1} {y1}C{x1 + bend} {y1} {x2 - bend} {y2} {x2 - 7} {y2}",
         kind=kind,
         title=f"{source.node.name} to {target.node.name}: {kind}",
-        x=x2 - ACROSS // 2,
-        y=(y1 + y2) // 2 - 6 if abs(y1 - y2) < HEIGHT else y2 - 8,
+        x=x,
+        y=y - 6,
     )

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 
 from dashboard.progress import Stopped
-from loops.core.graph import GraphOutcome
+from dashboard.results import how_to_take
+from loops.core.graph import EdgeKind, GraphOutcome
 from loops.core.lifecycle import RunStatus
 from loops.figures import dollars, outcome_words
 from loops.graph_figures import graph_words, waiting_words
@@ -62,6 +63,19 @@ def table(graph: Graph) -> list[str]:
     lines = ["  ".join([*(row[at].ljust(widths[at]) for at in range(3)), row[3]]) for row in rows]
     spent = dollars(graph.used.cost_microusd)
     return [*lines, f"{graph.key}: {graph_words(graph)[0]}, ${spent}. {graph.reason}".rstrip()]
+
+
+def results(graph: Graph) -> list[str]:
+    """How to take the files of the nodes that no other node went on from."""
+    runs = _newest(graph)
+    went_on = graph.edges.filter(kind=EdgeKind.HANDOFF, target__task__isnull=False)
+    last = graph.nodes.exclude(pk__in=went_on.values("source")).exclude(task=None)
+    found = []
+    for node in last:
+        run = runs[node.task_id] if node.task_id else None
+        if run is not None and run.result:
+            found += [f"{node.name}:", *how_to_take(run)]
+    return found
 
 
 def _newest(graph: Graph) -> dict[int, Run]:

@@ -11,11 +11,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from dashboard.api.graph_bodies import read_graph
 from dashboard.api.graph_shapes import graph_head, graph_shape
 from dashboard.api.paging import answer, page
 from dashboard.api.problems import Refusal, pointer
 from dashboard.api.tasks import request_key, token_of
-from dashboard.graph_documents import read_graph
 from loops.models import Graph
 from loops.store.submit import KeyReused, Refused
 from workers import graphs

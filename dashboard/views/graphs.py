@@ -16,9 +16,10 @@ from dashboard.consumers import MOST_TOPICS
 from dashboard.graph_drawing import draw
 from dashboard.queues import open_items, rail_attempts
 from dashboard.views.fragments import live_page
+from loops.core.graph import EdgeKind
 from loops.figures import meters
 from loops.graph_figures import graph_words, signal_words, waiting_words
-from loops.models import Attempt, Graph, GraphNode, Run
+from loops.models import Attempt, Graph, GraphEdge, GraphNode, Run
 from workers import graphs as moving
 
 PAGE = 50
@@ -82,7 +83,7 @@ def graph(request: HttpRequest, pk: int) -> HttpResponse:
             waits=None if run else waiting_words(found, node),
             signal=signal_words(node),
             is_governor=node.name == found.governor,
-            after=[f"{e.source.name} ({e.kind})" for e in edges if e.target_id == node.pk],
+            after=[_named(edge) for edge in edges if edge.target_id == node.pk],
         )
     live = [run.pk for run in runs.values() if not run.is_terminal][: MOST_TOPICS - 2]
     context: dict[str, Any] = {
@@ -107,6 +108,11 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     if not moving.cancel(_graph_or_404(pk), actor=request.user.get_username()):
         messages.info(request, "The graph has ended already, or its cancel was asked for before.")
     return redirect("graph", pk=pk)
+
+
+def _named(edge: GraphEdge) -> str:
+    name = edge.source.name
+    return name if edge.kind == EdgeKind.DEPENDENCY else f"{name} ({edge.kind})"
 
 
 def _graph_or_404(pk: int) -> Graph:

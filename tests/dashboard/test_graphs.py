@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,16 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from dashboard.api.graph_bodies import read_graph
 from dashboard.documents import Unreadable, read_document
+from dashboard.graph_progress import follow_graph, results, table
 from loops.models import Escalation, Graph, Project, Task
+from loops.store.submit import Refused
 from tests.dashboard.test_pages import text_of
 from tests.engine import graph_scenes as g
 from tests.engine import scenes
 from workers import graphs
+from workers.graph_intake import accept_graph
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -202,6 +207,21 @@ def test_the_list_pages_and_says_how_far_each_graph_is(
     assert pages.get("/graphs/999/").status_code == 404
 
 
+def test_the_terminal_says_how_to_take_what_nobody_went_on_from(tmp_path: Path) -> None:
+    repo = str(scenes.repository(tmp_path / "repo", base="0\n"))
+    commands = {name: g.one_pass(spec={"command": f"echo 1 >{name}"}, agents={}) for name in "ab"}
+    graph = g.submitted(
+        g.node("a", replace(commands["a"], repo=repo)),
+        g.node("b", commands["b"], source_from="a"),
+        edges_text="a>b:handoff",
+    )
+    g.drive(graph)
+    lines = results(graph)
+    assert lines[0] == "b:"
+    assert f"loopwarden/t-{g.task_of(graph, 'b').pk}" in lines[1]
+    assert not [line for line in lines if f"t-{g.task_of(graph, 'a').pk}" in line]
+
+
 def _call(*args: str) -> tuple[int, str, str]:
     out, err = StringIO(), StringIO()
     try:
@@ -251,6 +271,18 @@ def test_yaml_is_read_as_plain_data_only(text: str, words: str) -> None:
     assert read_document("a: 2026-01-01", is_json=False) == {"a": "2026-01-01"}
 
 
+def test_the_document_in_the_docs_can_be_read() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "graphs.md").read_text()
+    text = page.partition("```yaml\n")[2].partition("```")[0]
+    request, unread = read_graph(read_document(text, is_json=False))
+    assert (unread, request.contract().problems()) == ([], [])
+    assert (len(request.nodes), request.limits["cost_microusd"]) == (4, 5_000_000)
+    scenes.agent("writer", "worker")
+    with pytest.raises(Refused) as caught:
+        accept_graph(request, project=scenes.project(), user=None, roots=[Path("/")])
+    assert [problem.field for problem in caught.value.problems] == ["nodes.fix.source.repo"]
+
+
 def test_json_refuses_a_key_that_stands_twice() -> None:
     with pytest.raises(Unreadable, match="twice"):
         read_document('{"a": 1, "a": 2}', is_json=True)
@@ -262,8 +294,6 @@ def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
 
 
 def test_the_table_of_the_terminal_names_every_node() -> None:
-    from dashboard.graph_progress import follow_graph, table
-
     graph = g.submitted(
         g.node("a", g.retry(0)), g.node("b", g.retry()), edges_text="a>b", governor="lead"
     )
@@ -274,4 +304,3 @@ def test_the_table_of_the_terminal_names_every_node() -> None:
     lines = table(settled)
     assert [line.split("  ")[0].strip() for line in lines[:3]] == ["a", "b", "lead"]
     assert lines[-1].startswith(f"{graph.key}: Governor asked, $0.00. a escalated: All 2")
-    assert scenes.project().slug == "default"

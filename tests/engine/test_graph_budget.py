@@ -130,3 +130,32 @@ def test_rc083_a_child_that_trips_the_graphs_cost_cap_ends_and_the_graph_reacts_
     else:
         assert (graph.status, graph.outcome) == ("ended", "escalated")
     assert graph.used.cost_microusd == 2 * g.CALL
+
+
+def test_reservations_passes_and_cancels_at_once_take_their_locks_in_one_order() -> None:
+    graph, claims = _children(4, tokens=1_000_000)
+    worst = Amount(tokens=10)
+
+    def work(number: int) -> None:
+        if number >= 4:
+            for _ in range(10):
+                graphs.react(graph.pk)
+            if number == 5:
+                graphs.cancel(graph, actor="ada")
+            return
+        for seq in range(1, 11):
+            try:
+                reservation = ledger.reserve(claims[number], rows.call(seq), worst)
+            except ledger.LeaseLost:
+                return
+            if ledger.send(reservation):
+                answer = rows.answer(tokens=1, cost_microusd=0)
+                ledger.settle(claims[number], seq, reservation, answer)
+            else:
+                ledger.release(reservation)
+
+    answers = rows.together(6, work)
+    assert answers == [None] * 6
+    graph.refresh_from_db()
+    used = Run.objects.aggregate(sum=Sum("used_tokens"))["sum"]
+    assert (graph.used.tokens, graph.reserved.tokens) == (used, 0)

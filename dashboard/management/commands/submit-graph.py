@@ -12,9 +12,15 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
+from dashboard.api.graph_bodies import read_graph
 from dashboard.documents import read_document
-from dashboard.graph_documents import read_graph
-from dashboard.graph_progress import EXIT_CODES, WAITS_FOR_A_PERSON, follow_graph, table
+from dashboard.graph_progress import (
+    EXIT_CODES,
+    WAITS_FOR_A_PERSON,
+    follow_graph,
+    results,
+    table,
+)
 from dashboard.local.database import prepare_database
 from dashboard.local.errors import CannotStart
 from dashboard.local.stack import goes_on, local_stack, something_works
@@ -79,7 +85,7 @@ class Command(BaseCommand):
         except (Stopped, CannotStart) as error:
             self.stderr.write(f"{error}\n{graph.key} is stored and {goes_on()}.")
             return 1
-        for line in table(graph):
+        for line in [*table(graph), *results(graph)]:
             self.stdout.write(line)
         return EXIT_CODES.get(graph.outcome, WAITS_FOR_A_PERSON)
 

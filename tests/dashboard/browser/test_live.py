@@ -14,7 +14,10 @@ from loops.core.lifecycle import RunStatus
 from loops.models import AttemptStatus, Escalation, Project, Run, StepKind
 from loops.store import events, runs
 from tests.dashboard.browser.conftest import Web
+from tests.engine import graph_scenes as g
+from tests.engine import scenes
 from tests.factories import add_attempt, add_step, make_item, make_run
+from workers import graphs
 
 pytestmark = pytest.mark.browser
 
@@ -36,6 +39,21 @@ def test_a_task_page_follows_its_run_without_a_reload(
     expect(tab.locator("#status")).to_contain_text("Cancelled", timeout=2000)
     expect(tab.locator("body")).to_have_attribute("data-same", "yes")
     expect(tab.get_by_text("Cancel run")).to_have_count(0)
+
+
+def test_a_graph_page_follows_its_graph_and_its_runs(tab: Page, web: Web, project: Project) -> None:
+    graph = g.submitted(g.node("a", g.retry()), g.node("b", g.retry()), edges_text="a>b")
+    tab.goto(f"{web.address}/graphs/{graph.pk}/")
+    on_air(tab)
+    tab.evaluate("document.body.dataset.same = 'yes'")
+    scenes.step(g.run_of(graph, "a"))
+    expect(tab.locator("#node-a .rail i.is-changes")).to_have_count(1, timeout=2000)
+    scenes.step(g.run_of(graph, "a"))
+    expect(tab.locator("#node-a")).to_contain_text("Succeeded", timeout=2000)
+    expect(tab.locator("#node-b")).to_contain_text("Queued", timeout=2000)
+    graphs.cancel(graph, actor="bob")
+    expect(tab.locator("#status")).to_contain_text("Cancelled", timeout=2000)
+    expect(tab.locator("body")).to_have_attribute("data-same", "yes")
 
 
 def test_a_running_attempt_shows_its_steps_as_they_come(
