@@ -60,6 +60,14 @@ class StopReason(StrEnum):
     NO_CHANGE = "no_change"
     NO_PROGRESS = "no_progress"
     GATE_EXPIRED = "gate_expired"
+    APPROVAL = "approval"
+    INPUT = "input"
+    OUTCOME_UNKNOWN = "outcome_unknown"
+    REVISIONS = "revisions"
+    STEPS = "steps"
+    PLAN_REJECTED = "plan_rejected"
+    CAPABILITY_UNAVAILABLE = "capability_unavailable"
+    AGENT_UNUSABLE_ANSWER = "agent_unusable_answer"
 
 
 LIMIT_REASONS = frozenset(
@@ -75,6 +83,8 @@ LIMIT_REASONS = frozenset(
         StopReason.WORKER_LOST,
         StopReason.NO_CHANGE,
         StopReason.NO_PROGRESS,
+        StopReason.REVISIONS,
+        StopReason.STEPS,
     }
 )
 
@@ -105,6 +115,14 @@ SENTENCES: dict[StopReason, str] = {
     StopReason.NO_CHANGE: "No fix changed anything.",
     StopReason.NO_PROGRESS: "The same was done again with the same result.",
     StopReason.GATE_EXPIRED: "Nobody decided in time.",
+    StopReason.APPROVAL: "An action of high impact waits for approval.",
+    StopReason.INPUT: "It needs an answer that no model may give.",
+    StopReason.OUTCOME_UNKNOWN: "Nobody knows whether an action happened.",
+    StopReason.REVISIONS: "All allowed revisions are used.",
+    StopReason.STEPS: "All allowed plan steps are used.",
+    StopReason.PLAN_REJECTED: "No plan kept to the rules.",
+    StopReason.CAPABILITY_UNAVAILABLE: "A tool that the plan needs is not available.",
+    StopReason.AGENT_UNUSABLE_ANSWER: "An agent gave no usable answer, its repair neither.",
 }
 
 MOVES: dict[RunStatus, frozenset[RunStatus]] = {
