@@ -7,10 +7,10 @@ process. A worker does the same one attempt per message, with the progress store
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from loops.core.errors import ContractError
 
@@ -55,6 +55,16 @@ class LoopContext(Generic[S]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ask:
+    """What a person is asked, where the usual decisions do not fit."""
+
+    decisions: tuple[str, ...] = ()
+    """Words of the gate, such as `approve`; empty for the usual ones."""
+    shown: Mapping[str, Any] = field(default_factory=dict)
+    """What the decision is bound to; it must have a canonical form."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Escalation:
     """The loop stops and somebody else decides (S1-12). `cause` is a stable word for programs."""
 
@@ -62,6 +72,7 @@ class Escalation:
     reason: str
     required_authority: str = ""
     proposal: str | None = None
+    ask: Ask | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +100,8 @@ class Evaluation:
     """A short word for people, such as `checks failed` or `changes requested`."""
     cause: str = ""
     """With `escalate`: the stable word for why."""
+    ask: Ask | None = None
+    """With `escalate`: what the person is asked."""
     costs_round: bool = True
     """False when there was no verdict to count: a refusal, a reviewer without one (S0-9)."""
 
@@ -189,7 +202,11 @@ def advance(contract: LoopContract[S], progress: Progress[S]) -> Continue[S] | F
     evaluation = contract.evaluator(decision.state)
     after = Progress(state=decision.state, attempts=attempt, feedback=evaluation.feedback)
     if evaluation.judgment is Judgment.ESCALATE:
-        escalation = Escalation(cause=evaluation.cause or "evaluator", reason=evaluation.feedback)
+        escalation = Escalation(
+            cause=evaluation.cause or "evaluator",
+            reason=evaluation.feedback,
+            ask=evaluation.ask,
+        )
         return _escalated(contract, attempt, after.state, escalation, (evaluation,))
     if contract.stopping_condition(evaluation):
         return _success(contract, after, evaluation)

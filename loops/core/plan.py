@@ -11,38 +11,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-_WORD = re.compile(r"\w+")
-_VAGUE = frozenset(
-    {
-        "a",
-        "all",
-        "and",
-        "are",
-        "be",
-        "done",
-        "everything",
-        "fine",
-        "good",
-        "great",
-        "is",
-        "it",
-        "nice",
-        "of",
-        "ok",
-        "okay",
-        "perfect",
-        "properly",
-        "right",
-        "should",
-        "the",
-        "well",
-        "will",
-        "work",
-        "working",
-        "works",
-        "correct",
-        "correctly",
-    }
+_VAGUE = re.compile(
+    r"(?:\b(?:a|all|and|are|be|correct|correctly|done|everything|fine|good|great|is|it|nice|ok|okay"
+    r"|perfect|properly|right|should|the|well|will|work|working|works)\b|\W)*"
 )
 
 
@@ -87,7 +58,8 @@ class PlanProblem:
     """One rule that a plan breaks.
 
     `code` is one of no_steps, duplicate_id, missing_dependency, cycle, over_budget,
-    tool_unavailable, tool_unauthorized, tool_missing, vague_criterion.
+    tool_unavailable, tool_unauthorized, tool_missing, vague_criterion,
+    out_of_scope.
     """
 
     code: str
@@ -105,6 +77,8 @@ class Ground:
     """Tools that can be used now."""
     authorized: Mapping[str, Risk]
     """Tools that this task may use, and what each can do."""
+    scope: Collection[str] | None = None
+    """The only criteria that a correction may work on; None for a first plan."""
 
 
 def problems_of(plan: Plan, ground: Ground) -> list[PlanProblem]:
@@ -114,7 +88,7 @@ def problems_of(plan: Plan, ground: Ground) -> list[PlanProblem]:
         *_cycles(plan),
         *_size(plan, ground),
         *(problem for step in plan.steps for problem in _tool(step, ground)),
-        *(problem for step in plan.steps for problem in _criteria(step)),
+        *(problem for step in plan.steps for problem in _criteria(step, ground.scope)),
     ]
 
 
@@ -214,15 +188,16 @@ def _tool(step: PlanStep, ground: Ground) -> list[PlanProblem]:
     return found
 
 
-def _criteria(step: PlanStep) -> list[PlanProblem]:
+def _criteria(step: PlanStep, scope: Collection[str] | None) -> list[PlanProblem]:
     if not step.acceptance_criteria:
         message = f"Step {step.id!r} has no acceptance criterion."
         return [PlanProblem(code="vague_criterion", message=message)]
-    return [
-        PlanProblem(
-            code="vague_criterion",
-            message=f"Step {step.id!r}: {one!r} names nothing that can be observed.",
-        )
-        for one in step.acceptance_criteria
-        if all(word in _VAGUE for word in _WORD.findall(one.casefold()))
-    ]
+    found = []
+    for one in step.acceptance_criteria:
+        if _VAGUE.fullmatch(one.casefold()):
+            message = f"Step {step.id!r}: {one!r} names nothing that can be observed."
+            found.append(PlanProblem(code="vague_criterion", message=message))
+        elif scope is not None and one not in scope:
+            message = f"Step {step.id!r}: {one!r} is none of the criteria to correct."
+            found.append(PlanProblem(code="out_of_scope", message=message))
+    return found

@@ -33,7 +33,7 @@ _S = PlanStatus
 _ENDS = frozenset({_S.FAILED, _S.CANCELLED})
 PLAN_MOVES: dict[PlanStatus, frozenset[PlanStatus]] = {
     _S.PLANNING: frozenset({_S.VALIDATING}) | _ENDS,
-    _S.VALIDATING: frozenset({_S.PLANNING, _S.EXECUTING, _S.AWAITING_INPUT}) | _ENDS,
+    _S.VALIDATING: frozenset({_S.PLANNING, _S.REVISING, _S.EXECUTING, _S.AWAITING_INPUT}) | _ENDS,
     _S.EXECUTING: frozenset({_S.REVIEWING, _S.AWAITING_INPUT, _S.AWAITING_APPROVAL}) | _ENDS,
     _S.REVIEWING: frozenset({_S.SUCCEEDED, _S.AWAITING_INPUT, _S.REVISING}) | _ENDS,
     _S.REVISING: frozenset({_S.VALIDATING}) | _ENDS,

@@ -46,6 +46,7 @@ LATER = NOW + timedelta(seconds=1)
 MOVES = {
     ("planning", "validating"),
     ("validating", "planning"),
+    ("validating", "revising"),
     ("validating", "executing"),
     ("validating", "awaiting_input"),
     ("executing", "reviewing"),
