@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 _VAGUE = re.compile(
@@ -81,11 +81,15 @@ class Ground:
     """The only criteria that a correction may work on; None for a first plan."""
 
 
-def problems_of(plan: Plan, ground: Ground) -> list[PlanProblem]:
-    """Everything that is wrong with the plan, in the order of the rules; empty when it may run."""
+def problems_of(plan: Plan, ground: Ground, *, after: Sequence[PlanStep] = ()) -> list[PlanProblem]:
+    """Everything that is wrong with the plan, in the order of the rules; empty when it may run.
+
+    `after` are steps that have ended: its ids are taken, and new steps may depend on them.
+    """
+    whole = replace(plan, steps=(*after, *plan.steps))
     return [
-        *_ids(plan),
-        *_cycles(plan),
+        *_ids(whole),
+        *_cycles(whole),
         *_size(plan, ground),
         *(problem for step in plan.steps for problem in _tool(step, ground)),
         *(problem for step in plan.steps for problem in _criteria(step, ground.scope)),

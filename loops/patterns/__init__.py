@@ -18,6 +18,7 @@ NAMES = (
     "check_fix",
     "contract",
     "one_pass",
+    "plan_execute_review",
 )
 
 
