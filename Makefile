@@ -2,6 +2,8 @@
 
 VENV := .venv
 PY := $(VENV)/bin/python
+# Test files side by side; each process has a database and a Redis of its own.
+PYTEST := $(PY) -m pytest -n auto --maxprocesses=4 --dist loadfile
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 
 # make PORT=8800 ...: the port of the pages
@@ -44,10 +46,10 @@ demo: $(VENV)/.installed-demo ## the same with the main job run on a real reposi
 	@$(PY) manage.py demo $(ARGS)
 
 test: dev ## the whole suite on SQLite (ARGS='-k gate')
-	$(PY) -m pytest $(ARGS)
+	$(PYTEST) $(ARGS)
 
 test-postgres: dev ## the whole suite on a private PostgreSQL and Redis
-	$(PY) -m tests.servers $(PY) -m pytest $(ARGS)
+	$(PY) -m tests.servers $(PYTEST) $(ARGS)
 
 lint: dev ## style, types, layers, missing migrations
 	$(PY) -m ruff check .

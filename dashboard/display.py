@@ -134,6 +134,13 @@ _CAUSES = {
     "evaluator": ("Evaluator asks", "gate"),
     "hook_failed": ("Commit hook refuses", "checks"),
     "workspace": ("Workspace broken", "checks"),
+    "reviewer_abort": ("Reviewer stops it", "refactor"),
+    "yield": ("Paused for you", "gate"),
+    "repeated_finding": ("Same finding again", "changes"),
+    "same_failure": ("Same failure again", "changes"),
+    "spend_without_change": ("Nothing changes", "changes"),
+    "back_and_forth": ("Back and forth", "changes"),
+    "polls": ("Check never ready", "checks"),
     "no_change": ("No fix changed anything", "changes"),
 }
 

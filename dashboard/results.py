@@ -21,6 +21,8 @@ def how_to_take(run: Run) -> list[str]:
         lines += [f"  take the branch:  {branch}", f"  or the patch:     {patch}"]
     elif result.get("patch_path"):
         lines.append(f"{word}: patch {result['patch_path']}")
+    if result.get("passed_quota_skipped"):
+        lines.append("A check was skipped because a quota was used up: this is no true green.")
     if result.get("last_fix_unverified"):
         lines.append("The last fix was not checked again: the guard comes first.")
     return lines

@@ -16,6 +16,7 @@ _LABELS = {
     AttemptStatus.LIMIT: "limit reached",
     AttemptStatus.ESCALATED: "to the gate",
     AttemptStatus.ERROR: "error",
+    AttemptStatus.WAITED: "waited",
     AttemptStatus.ABANDONED: "stopped",
     AttemptStatus.JUDGED: "judged",
 }
@@ -24,6 +25,7 @@ _WORKING = {
     StepKind.AGENT_WORK: "working",
     StepKind.CHECK: "checking",
     StepKind.COMMAND: "running",
+    StepKind.UNDO: "undoing",
     StepKind.TOOL_CALL: "using a tool",
 }
 
@@ -118,7 +120,8 @@ class AttemptLine:
     @property
     def talk(self) -> list[StepLine]:
         """The steps that asked an agent."""
-        return [line for line in self.steps if not line.is_command]
+        kinds = (StepKind.MODEL_CALL, StepKind.AGENT_WORK, StepKind.TOOL_CALL)
+        return [line for line in self.steps if line.step.kind in kinds]
 
     @property
     def agents(self) -> list[Talk]:

@@ -13,12 +13,18 @@ from loops.core.contract import Judgment
 from loops.core.lifecycle import LIMIT_REASONS, RunStatus, StopReason
 from loops.models import Attempt, AttemptStatus, Escalation, Run
 
-_TONES = {"checks failed": "checks", "refactor": "refactor", "no verdict": "checks"}
+_TONES = {
+    "checks failed": "checks",
+    "refactor": "refactor",
+    "no verdict": "checks",
+    "quota skipped": "changes",
+}
 _ENDED = {
     AttemptStatus.RUNNING: "run",
     AttemptStatus.LIMIT: "changes",
     AttemptStatus.ESCALATED: "gate",
     AttemptStatus.ERROR: "checks",
+    AttemptStatus.WAITED: "idle",
     AttemptStatus.ABANDONED: "idle",
 }
 
@@ -68,7 +74,7 @@ def attempt_tone(attempt: Attempt) -> str:
     ended = _ENDED.get(AttemptStatus(attempt.status))
     if ended:
         return ended
-    if attempt.judgment == Judgment.SUCCESS:
+    if attempt.judgment == Judgment.SUCCESS and attempt.label not in _TONES:
         return "pass"
     return _TONES.get(attempt.label, "changes")
 
@@ -129,6 +135,8 @@ def outcome_words(run: Run) -> str:
     status, reason = effective_status(run)
     if reason == StopReason.ACCEPTED_BY_PERSON:
         return "Accepted by a person"
+    if reason == StopReason.QUOTA_SKIPPED:
+        return "Passed, quota skipped"
     words = {
         RunStatus.QUEUED: "Queued",
         RunStatus.RUNNING: "Running",
@@ -144,7 +152,9 @@ def outcome_words(run: Run) -> str:
 
 def tone(run: Run) -> str:
     """The colour class of the status: run, gate, pass, changes, checks or idle."""
-    status, _ = effective_status(run)
+    status, reason = effective_status(run)
+    if reason == StopReason.QUOTA_SKIPPED:
+        return "changes"
     return {
         RunStatus.QUEUED: "idle",
         RunStatus.RUNNING: "run",

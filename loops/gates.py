@@ -12,13 +12,20 @@ from loops.core.canonical import digest as digest_of
 from loops.core.errors import LoopwardenError
 from loops.core.lifecycle import RunStatus, StopReason, check_move
 from loops.figures import effective_status
-from loops.models import Decision, Escalation, EscalationStatus, Run
+from loops.models import AttemptStatus, Decision, Escalation, EscalationStatus, Run
 from loops.store import attempts, runs
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 MOST_ROUNDS = 100
+_GO_ON = (Decision.CONTINUE, Decision.REFACTOR)
+_KEPT = (
+    AttemptStatus.JUDGED,
+    AttemptStatus.LIMIT,
+    AttemptStatus.ESCALATED,
+    AttemptStatus.WAITED,
+)
 
 
 class NotPossibleNow(LoopwardenError):
@@ -43,6 +50,7 @@ class Proposal:
     allowed: tuple[Decision, ...] = (Decision.CONTINUE, Decision.ACCEPT, Decision.CLOSE)
     proposal: str = ""
     required_authority: str = ""
+    model_said: str = ""
 
 
 def park(claim: attempts.Claim, conclusion: attempts.Conclusion, proposal: Proposal) -> bool:
@@ -80,6 +88,7 @@ def _open(run_id: int, no: int, proposal: Proposal) -> Escalation:
         packet=proposal.packet,
         digest=digest_of(proposal.packet),
         allowed=[decision.value for decision in proposal.allowed],
+        model_said=proposal.model_said,
     )
 
 
@@ -96,14 +105,16 @@ def decide(
 
     1. The item must be open and the digest must be the shown one: the first writer wins.
     2. The decision is recorded with who and when.
-    3. The run moves on: again in the queue with guidance and `iterations` more rounds (and once
-       more of what ran out, as the packet said), accepted as it is, or closed.
+    3. The run moves on: again in the queue with guidance, from where it stands or with the attempt
+       undone, or accepted as it is, or closed. To go on it gets `iterations` more rounds (and once
+       more of what ran out, as the packet said), unless it only paused and has rounds left.
 
     Raises `BadDecision` or `NotPossibleNow`; nothing is changed then.
     """
     item = Escalation.objects.select_related("run__task").get(pk=escalation_id)
     _check(item, decision, guidance, iterations)
-    grants = iterations if decision == Decision.CONTINUE else 0
+    goes_on = decision in _GO_ON and not _has_rounds_left(item)
+    grants = iterations if goes_on else 0
     with transaction.atomic():
         run = Run.objects.select_for_update().get(pk=item.run_id)
         won = Escalation.objects.filter(
@@ -121,16 +132,19 @@ def decide(
         if effective_status(run)[0] is not RunStatus.AT_GATE:
             raise NotPossibleNow("The run is not at the gate any more: its deadline has passed.")
         item.refresh_from_db()
-        _carry_out(run, item, user)
+        if decision in _GO_ON:
+            _queue_again(run, item, user)
+        else:
+            _end(run, Decision(decision), user)
     return item
 
 
 def _check(item: Escalation, decision: str, guidance: str, iterations: int) -> None:
     if decision not in item.allowed:
         raise BadDecision("decision", f"must be one of: {', '.join(item.allowed)}")
-    if decision == Decision.CONTINUE and not guidance.strip():
+    if decision in _GO_ON and item.cause != StopReason.YIELD and not guidance.strip():
         raise BadDecision("guidance", "say what the next round should do differently")
-    if decision == Decision.CONTINUE and not 1 <= iterations <= MOST_ROUNDS:
+    if decision in _GO_ON and not _has_rounds_left(item) and not 1 <= iterations <= MOST_ROUNDS:
         raise BadDecision("iterations", f"must be between 1 and {MOST_ROUNDS}")
 
 
@@ -145,26 +159,61 @@ def _why_not(item_id: int, digest: str) -> str:
     return "This item is not open any more: its run has ended."
 
 
-def _carry_out(run: Run, item: Escalation, user: User) -> None:
+def _has_rounds_left(item: Escalation) -> bool:
+    """A pause costs no grant: the cap stays as it is (S4-14)."""
+    return item.cause == StopReason.YIELD and item.run.iterations < item.run.limit_iterations
+
+
+def _queue_again(run: Run, item: Escalation, user: User) -> None:
+    more = item.granted_iterations
+    if more:
+        # What ran out, beside the rounds, stood in the packet with its amount.
+        amounts = {"iterations": more, **item.packet.get("also_grants", {})}
+        runs.grant(run, amounts, granted_by=user)
+    undo = item.decision == Decision.REFACTOR
+    name, verb = user.get_username(), "had the attempt undone" if undo else "continued it"
+    words = "guidance" if item.guidance.strip() else "the feedback as it was"
+    rounds = {0: "", 1: " and 1 more round"}.get(more, f" and {more} more rounds")
+    runs.move(
+        run,
+        RunStatus.QUEUED,
+        stop_reason=None,
+        reason="",
+        actor=name,
+        kind="refactored" if undo else "continued",
+        text=f"{name} {verb} with {words}{rounds}",
+        extra={
+            "feedback": _next_feedback(run, item),
+            "next_at": Now(),
+            "ended_at": None,
+            "errors": 0,
+        },
+    )
+
+
+def _next_feedback(run: Run, item: Escalation) -> str:
+    """At a pause the person edits the feedback; elsewhere the guidance stands before it."""
+    guidance, before = item.guidance.strip(), run.feedback or ""
+    if item.cause == StopReason.YIELD:
+        return guidance or before
+    return "\n\n".join(filter(None, [guidance, before]))
+
+
+def decided_on(run: Run) -> Escalation | None:
+    """What a person decided on the last attempt whose work was kept, if they let the run go on."""
+    # Most runs were never at the gate: one query tells.
+    decided = list(
+        Escalation.objects.filter(run=run, decision__in=_GO_ON).defer("packet").order_by("-pk")
+    )
+    if not decided:
+        return None
+    last = run.attempts.filter(status__in=_KEPT).order_by("-no").first()
+    return next((item for item in decided if last and item.attempt_no == last.no), None)
+
+
+def _end(run: Run, decision: Decision, user: User) -> None:
     name = user.get_username()
-    match Decision(item.decision):
-        case Decision.CONTINUE:
-            # What ran out, beside the rounds, stood in the packet with its amount.
-            more = item.granted_iterations
-            amounts = {"iterations": more, **item.packet.get("also_grants", {})}
-            runs.grant(run, amounts, granted_by=user)
-            rounds = "1 more round" if more == 1 else f"{more} more rounds"
-            feedback = "\n\n".join(filter(None, [item.guidance.strip(), run.feedback]))
-            runs.move(
-                run,
-                RunStatus.QUEUED,
-                stop_reason=None,
-                reason="",
-                actor=name,
-                kind="continued",
-                text=f"{name} continued it with guidance and {rounds}",
-                extra={"feedback": feedback, "next_at": Now(), "ended_at": None, "errors": 0},
-            )
+    match decision:
         case Decision.ACCEPT:
             runs.move(
                 run,

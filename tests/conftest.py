@@ -1,28 +1,36 @@
-"""A real Valkey for the whole session, in a data folder of the session's own."""
+"""A real Valkey or Redis for each test process, in a data folder of its own."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
 
 @pytest.fixture(scope="session", autouse=True)
 def valkey() -> Iterator[str]:
-    """The address of the session's server; `REDIS_URL` names another one."""
+    """The address of the server: the embedded one, or that of `REDIS_URL`.
+
+    Several test processes would empty each other's, so each of them starts a Redis then.
+    """
     from django.conf import settings
 
-    given = os.environ.get("REDIS_URL")
-    if given:
-        yield given
-    else:
-        from dashboard.local.valkey import ValkeyServer
+    from dashboard.local.valkey import ValkeyServer
+    from tests.servers import redis
 
-        with ValkeyServer(settings.DATA_DIR) as server:
-            settings.REDIS_URL = server.url
-            yield server.url
+    given, several = os.environ.get("REDIS_URL"), "PYTEST_XDIST_WORKER" in os.environ
+    with ExitStack() as servers:
+        if given and not several:
+            url = given
+        elif given:
+            url = servers.enter_context(redis(settings.DATA_DIR / "redis"))
+        else:
+            url = servers.enter_context(ValkeyServer(settings.DATA_DIR)).url
+        settings.REDIS_URL = url
+        yield url
     shutil.rmtree(settings.DATA_DIR, ignore_errors=True)
 
 

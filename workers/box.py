@@ -41,6 +41,7 @@ class Box:
         self._claim = claim
         self._known: dict[str, Snapshot] = {}
         self._now: Snapshot | None = None
+        self._begun_at = ""
 
     def __enter__(self) -> Self:
         return self
@@ -68,6 +69,11 @@ class Box:
             if tree:
                 self._snapshots.put_git_dir(path, tree)
         self.note()
+        self.begin()
+
+    def begin(self) -> None:
+        """What comes from here on is this attempt's own work."""
+        self._begun_at = self.snapshot()
 
     @property
     def tree(self) -> str:
@@ -78,6 +84,11 @@ class Box:
     def changed(self) -> bool:
         """Whether the run has changed anything since its base commit."""
         return bool(self._now and self._now.tree != self._tree_of(self._run.base_commit))
+
+    @property
+    def moved(self) -> bool:
+        """Whether this attempt has changed anything."""
+        return self.snapshot() != self._begun_at
 
     def note(self) -> str:
         """Take a snapshot of the folder as it is now, and return its stored form."""
@@ -105,6 +116,14 @@ class Box:
     def undo(self, before: str, after: str) -> None:
         """Take back exactly what changed between two snapshots of this attempt."""
         self._snapshots.undo(self._known[before], self._known[after])
+        self.note()
+
+    def undo_stored(self, before: str, after: str) -> None:
+        """Take back what changed between two stored snapshots; no `before` is the base commit."""
+        start = (
+            Snapshot.load(before) if before else Snapshot(tree=self._tree_of(self._run.base_commit))
+        )
+        self._snapshots.undo(start, Snapshot.load(after))
         self.note()
 
     def confine(self, sandbox: Sandbox) -> Sandbox:

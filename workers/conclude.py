@@ -7,7 +7,16 @@ from typing import Any
 
 from django.conf import settings
 
-from loops.core.contract import Continue, Escalation, Evaluation, Finish, LoopResult, Outcome
+from loops.core.contract import (
+    Continue,
+    Escalation,
+    Evaluation,
+    Finish,
+    LoopResult,
+    Outcome,
+    Turn,
+    Wait,
+)
 from loops.core.errors import AgentFault, LimitReached
 from loops.core.lifecycle import LIMIT_REASONS, SENTENCES, RunStatus, StopReason
 from loops.gates import Proposal
@@ -17,6 +26,7 @@ from loops.patterns.findings import as_feedback
 from loops.store.attempts import Conclusion
 
 _RETRY_SECONDS = 2
+_NOT_FOR_PEOPLE = (StopReason.COMMAND_NOT_FOUND, StopReason.WORKSPACE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +49,8 @@ class Evidence:
     """What the run has to hand over so far."""
     packet: dict[str, Any] = field(default_factory=dict)
     """Rejected artifact or diff, checks, hook."""
+    moved: bool = False
+    """The attempt changed the workspace, so there is something to undo."""
     hook_refused: bool = False
     """The project's own commit hook refuses the result."""
     remarks: tuple[str, ...] = ()
@@ -56,11 +68,13 @@ class Facts:
     evidence: Evidence = Evidence()
 
 
-def judged(decision: Continue[Any] | Finish[Any], facts: Facts) -> Ending:
+def judged(decision: Turn[Any], facts: Facts) -> Ending:
     """The ending of an attempt that `advance` has decided on."""
     match decision:
         case Continue(progress=progress, evaluation=evaluation):
-            return _go_on(facts, _draft(facts, progress.state, evaluation))
+            return _go_on(facts, evaluation, _draft(facts, progress.state, evaluation))
+        case Wait():
+            return _wait(facts, decision)
         case Finish(result=result):
             last = result.evaluations[-1] if result.evaluations else None
             return _finish(facts, result, _draft(facts, result.final_state, last))
@@ -126,12 +140,40 @@ def _unjudged(facts: Facts) -> Conclusion:
     )
 
 
-def _go_on(facts: Facts, draft: Conclusion) -> Ending:
-    cap = facts.run.limit_active_seconds
-    if cap is not None and facts.run.active_ms + facts.active_ms >= cap * 1000:
+def stopped(cause: StopReason, reason: str, facts: Facts) -> Ending:
+    """The attempt met something that no repetition mends: it does not count."""
+    draft = replace(_unjudged(facts), attempt_status=AttemptStatus.ESCALATED)
+    return _escalated(facts, Escalation(cause=cause, reason=reason), draft)
+
+
+def _go_on(facts: Facts, evaluation: Evaluation, draft: Conclusion) -> Ending:
+    if _time_used(facts):
         cause = StopReason.ACTIVE_SECONDS
         return _at_limit(facts, cause, SENTENCES[cause], draft)
+    if evaluation.pause:
+        return _gate(facts, Escalation(cause=StopReason.YIELD, reason=""), draft)
     return Ending(conclusion=replace(draft, event=draft.label or "judged"))
+
+
+def _wait(facts: Facts, decision: Wait[Any]) -> Ending:
+    """The run waits in the database, holding no worker and no slot; the attempt does not count."""
+    draft = replace(
+        _draft(facts, decision.progress.state, None),
+        attempt_status=AttemptStatus.WAITED,
+        label="not ready",
+    )
+    if _time_used(facts):
+        cause = StopReason.ACTIVE_SECONDS
+        return _at_limit(facts, cause, SENTENCES[cause], draft)
+    reason = f"{decision.reason} It looks again in {decision.seconds:g} s."
+    return Ending(
+        conclusion=replace(draft, delay_seconds=decision.seconds, reason=reason, event=reason)
+    )
+
+
+def _time_used(facts: Facts) -> bool:
+    cap = facts.run.limit_active_seconds
+    return cap is not None and facts.run.active_ms + facts.active_ms >= cap * 1000
 
 
 def _finish(facts: Facts, result: LoopResult[Any], draft: Conclusion) -> Ending:
@@ -144,7 +186,7 @@ def _finish(facts: Facts, result: LoopResult[Any], draft: Conclusion) -> Ending:
                 conclusion=replace(
                     draft,
                     status=RunStatus.SUCCEEDED,
-                    stop_reason=StopReason.ACCEPTED,
+                    stop_reason=_success_reason(result),
                     event="; ".join([f"succeeded: {draft.label}", *facts.evidence.remarks]),
                 )
             )
@@ -154,6 +196,10 @@ def _finish(facts: Facts, result: LoopResult[Any], draft: Conclusion) -> Ending:
         case Outcome.ESCALATED:
             escalation = result.escalation or Escalation(cause=StopReason.EVALUATOR, reason="")
             return _escalated(facts, escalation, _for_a_person(facts, draft))
+
+
+def _success_reason(result: LoopResult[Any]) -> StopReason:
+    return StopReason(result.evaluations[-1].cause or StopReason.ACCEPTED)
 
 
 def _for_a_person(facts: Facts, draft: Conclusion) -> Conclusion:
@@ -167,9 +213,9 @@ def _escalated(facts: Facts, escalation: Escalation, draft: Conclusion) -> Endin
     """A loop that got stuck stops like at a limit; where nobody is to be asked, it has failed."""
     cause = StopReason(escalation.cause)
     reason = escalation.reason or SENTENCES[cause]
-    if cause is StopReason.NO_CHANGE:
+    if cause in LIMIT_REASONS:
         return _at_limit(facts, cause, reason, draft)
-    if cause is StopReason.COMMAND_NOT_FOUND and facts.run.task.on_limit == OnLimit.STOP:
+    if cause in _NOT_FOR_PEOPLE and facts.run.task.on_limit == OnLimit.STOP:
         return Ending(
             conclusion=replace(
                 draft, status=RunStatus.FAILED, stop_reason=cause, reason=reason, event=reason
@@ -212,7 +258,8 @@ def _gate(facts: Facts, escalation: Escalation, draft: Conclusion) -> Ending:
             cause=cause,
             reason=reason,
             packet=_packet(facts, escalation, reason, draft),
-            allowed=_allowed(facts, acceptable=acceptable),
+            allowed=_allowed(facts, cause, acceptable=acceptable),
+            model_said=draft.label,
             proposal=escalation.proposal or "",
             required_authority=escalation.required_authority,
         ),
@@ -227,11 +274,13 @@ def _also_grants(run: Run, cause: StopReason) -> dict[str, Any]:
     return {"also_grants": {axis: cap}} if ran_out and cap else {}
 
 
-def _allowed(facts: Facts, *, acceptable: bool) -> tuple[Decision, ...]:
+def _allowed(facts: Facts, cause: StopReason, *, acceptable: bool) -> tuple[Decision, ...]:
     most = facts.pattern.max_iterations
     again = most is None or facts.run.limit_iterations < most
+    undo = again and facts.evidence.moved and cause is not StopReason.WORKSPACE
     return (
         *((Decision.CONTINUE,) if again else ()),
+        *((Decision.REFACTOR,) if undo else ()),
         *((Decision.ACCEPT,) if acceptable else ()),
         Decision.CLOSE,
     )
@@ -242,6 +291,8 @@ def _packet(facts: Facts, escalation: Escalation, reason: str, draft: Conclusion
     return {
         "why": reason,
         "cause": escalation.cause,
+        "said": draft.label,
+        "feedback": draft.feedback or "",
         "reasons": draft.data.get("reasons") or ([draft.feedback] if draft.feedback else []),
         "attempt": run.attempt_no,
         "iterations": run.iterations + int(draft.counted),

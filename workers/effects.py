@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -11,13 +11,16 @@ from django.conf import settings
 
 from loops.core.canonical import digest as digest_of
 from loops.core.effects import CommandResult
+from loops.core.errors import UndoFailed, WorkspaceFault
 from loops.core.limits import Amount
-from loops.models import StepKind
+from loops.models import Attempt, StepKind
 from loops.store import artifacts
 from workers.box import Box
 from workers.commands import run_command
-from workers.recorder import Performed, Recorder
+from workers.recorder import Effect, Performed, Recorder
 from workers.sandbox import Sandbox
+
+_ONE_CALL = Amount(tool_calls=1)
 
 
 class RunCommands:
@@ -36,32 +39,47 @@ class RunCommands:
         """Run a command that is to change the workspace."""
         return self._step(StepKind.COMMAND, name, command)
 
+    def check_all(self, checks: Sequence[tuple[str, str]]) -> list[CommandResult]:
+        """Run checks side by side; what they write is noted when the last has ended."""
+        sandbox = self._box.confine(self._sandbox)
+        timeout = self._recorder.lease.seconds_left
+        effects = {
+            Effect(
+                kind=StepKind.CHECK,
+                role=name,
+                name=command,
+                digest=_digest(name, command),
+                worst=_ONE_CALL,
+            ): partial(self._run, command, timeout=timeout, sandbox=sandbox)
+            for name, command in checks
+        }
+        performed = self._recorder.together(effects, self._performed)
+        for one in performed:
+            self._box.follow(one.tree)
+        return [_result_of(one) for one in performed]
+
     def check_for_agent(self, name: str, command: str) -> CommandResult:
         """Run a check because an agent wants to see it: it is no verdict of the loop."""
         return self._step(StepKind.TOOL_CALL, name, command)
 
     def _step(self, kind: StepKind, name: str, command: str) -> CommandResult:
+        def act() -> Performed:
+            timeout = self._recorder.lease.seconds_left
+            return self._performed(self._run(command, timeout=timeout), True)
+
         performed = self._recorder.step(
             kind=kind,
             role=name,
             name=command,
-            digest=digest_of(["command", name, command]),
-            worst=Amount(tool_calls=1),
-            act=partial(self._perform, command),
+            digest=_digest(name, command),
+            worst=_ONE_CALL,
+            act=act,
         )
         self._box.follow(performed.tree)
-        return CommandResult(
-            exit_code=performed.result["exit_code"],
-            output=artifacts.get_text(performed.output),
-            seconds=performed.result["ms"] / 1000,
-            timed_out=performed.result["timed_out"],
-            output_cut=performed.result["output_cut"],
-            warnings=tuple(performed.result["warnings"]),
-            artifact=performed.output,
-        )
+        return _result_of(performed)
 
-    def _perform(self, command: str) -> Performed:
-        result = self._run(command, timeout=self._recorder.lease.seconds_left)
+    def _performed(self, result: CommandResult, quiet: bool) -> Performed:
+        """`quiet`: no other command is still writing, so the files can be noted."""
         return Performed(
             result={
                 "exit_code": result.exit_code,
@@ -71,7 +89,7 @@ class RunCommands:
                 "warnings": list(result.warnings),
             },
             output=artifacts.put_text(result.output),
-            tree=self._box.note(),
+            tree=self._box.note() if quiet else "",
             usage=Amount(tool_calls=1),
         )
 
@@ -105,3 +123,67 @@ class RunCommands:
             sandbox=sandbox or self._box.confine(self._sandbox),
             cancelled=self._recorder.lease.lost,
         )
+
+
+def _digest(name: str, command: str) -> str:
+    return digest_of(["command", name, command])
+
+
+def _result_of(performed: Performed) -> CommandResult:
+    return CommandResult(
+        exit_code=performed.result["exit_code"],
+        output=artifacts.get_text(performed.output),
+        seconds=performed.result["ms"] / 1000,
+        timed_out=performed.result["timed_out"],
+        output_cut=performed.result["output_cut"],
+        warnings=tuple(performed.result["warnings"]),
+        artifact=performed.output,
+    )
+
+
+class RunWorkspace:
+    """`Workspace` of the run: looking is free, an undo is a recorded step."""
+
+    def __init__(self, recorder: Recorder, box: Box) -> None:
+        self._recorder = recorder
+        self._box = box
+
+    def snapshot(self) -> str:
+        """The id of the files as the last step left them."""
+        return self._box.snapshot()
+
+    def change(self, characters: int) -> str:
+        """The change since the base commit, for a reviewer."""
+        return self._box.packet(characters)
+
+    def undo(self, before: str, after: str) -> None:
+        """Take back what changed between two snapshots of this attempt."""
+        self._step(before, after, partial(self._box.undo, before, after))
+
+    def undo_attempt(self, attempt: Attempt) -> None:
+        """Take back what an earlier attempt did, from its stored snapshots (S4-14).
+
+        If that one began with an undo itself, its own work began after it.
+        """
+        first = attempt.run.steps.filter(attempt_no=attempt.no, seq=1, kind=StepKind.UNDO).first()
+        before, after = first.tree_after if first else attempt.tree_before, attempt.tree_after
+        self._step(before, after, partial(self._box.undo_stored, before, after))
+        self._box.begin()
+
+    def _step(self, before: str, after: str, undo: Callable[[], None]) -> None:
+        def act() -> Performed:
+            undo()
+            return Performed(result={}, tree=self._box.tree, usage=Amount())
+
+        try:
+            performed = self._recorder.step(
+                kind=StepKind.UNDO,
+                role="undo",
+                name="",
+                digest=digest_of(["undo", before, after]),
+                worst=Amount(),
+                act=act,
+            )
+        except WorkspaceFault as fault:
+            raise UndoFailed(str(fault)) from fault
+        self._box.follow(performed.tree)

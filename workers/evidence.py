@@ -7,7 +7,7 @@ from typing import Any
 
 from django.conf import settings
 
-from loops.core.contract import Continue, Finish, Outcome
+from loops.core.contract import Continue, Finish, LoopResult, Outcome, Progress, Turn, Wait
 from loops.core.text import tail
 from loops.models import Run, Step, StepKind
 from loops.patterns.base import Pattern
@@ -19,12 +19,14 @@ from workers.sandbox import Sandbox
 _TAIL_LINES = 40
 _TAIL_CHARACTERS = 8_000
 _PACKET_CHARACTERS = 60_000
+_MARKS = ("last_fix_unverified", "passed_quota_skipped")
+"""Flags of a pattern's state that its result must not hide."""
 
 
 def gather(
     run: Run,
     pattern: Pattern[Any, Any],
-    decision: Continue[Any] | Finish[Any] | None,
+    decision: Turn[Any] | None,
     box: Box,
     sandbox: Sandbox,
 ) -> Evidence:
@@ -36,12 +38,16 @@ def gather(
     """
     pack = box.pack()
     stored = artifacts.put(pack, "application/x-git-pack") if pack else ""
-    if isinstance(decision, Continue):
+    goes_on = isinstance(decision, Continue) and not decision.evaluation.pause
+    if goes_on or isinstance(decision, Wait):
         return Evidence(tree=box.tree, pack=stored)
     result: dict[str, Any] = {}
     packet: dict[str, Any] = {"checks": _checks(run)}
-    if isinstance(decision, Finish):
-        _own_result(run, pattern, decision.result.final_state, result, packet)
+    match decision:
+        case Finish(result=LoopResult(final_state=state)):
+            _own_result(run, pattern, state, result, packet)
+        case Continue(progress=Progress(state=state)):
+            _own_result(run, pattern, state, result, packet)
     refused = False
     if box.has_repository and box.changed:
         success = isinstance(decision, Finish) and decision.result.outcome is Outcome.SUCCESS
@@ -51,6 +57,7 @@ def gather(
         pack=stored,
         result=result or None,
         packet=packet,
+        moved=box.moved,
         hook_refused=refused,
     )
 
@@ -68,8 +75,8 @@ def _own_result(
         path = _hand_out(run, file.name, content)
         result |= {"file": file.name, "text": artifacts.put_text(file.content), "path": path}
         packet |= {"code": file.content, "file": file.name}
-    if pattern.dump_state(state).get("last_fix_unverified"):
-        result["last_fix_unverified"] = True
+    dumped = pattern.dump_state(state)
+    result |= {mark: True for mark in _MARKS if dumped.get(mark)}
 
 
 def _deliver(

@@ -12,17 +12,18 @@ from django.conf import settings
 from django.db import DatabaseError, transaction
 
 from loops import gates
-from loops.core.contract import Continue, Finish, Progress, advance
+from loops.core.contract import Progress, Turn, advance
 from loops.core.effects import Effects
-from loops.core.errors import ContractError, LimitReached
-from loops.models import AgentProfile, Run
+from loops.core.errors import ContractError, LimitReached, UndoFailed
+from loops.core.lifecycle import StopReason
+from loops.models import AgentProfile, Decision, Escalation, Run
 from loops.patterns import get
 from loops.patterns.base import BuildInfo, Pattern
 from loops.store import attempts, ledger, runs
 from workers import conclude, dispatch, slots
 from workers.box import Box
 from workers.crashpoints import reach
-from workers.effects import RunCommands
+from workers.effects import RunCommands, RunWorkspace
 from workers.evidence import gather
 from workers.lease import Lease, heart
 from workers.recorder import CountersAway, Draining, Recorder
@@ -103,10 +104,14 @@ def _act(run: Run, lease: Lease) -> conclude.Ending:
             recorder = Recorder(lease, run.limits, replayable=box.has)
             commands = RunCommands(recorder, box, sandbox)
             agents = RunAgents(run, recorder, box, commands)
-            effects = Effects(agents=agents, commands=commands, workspace=box)
+            workspace = RunWorkspace(recorder, box)
+            effects = Effects(agents=agents, commands=commands, workspace=workspace)
             try:
-                decision = _advance(run, pattern, spec, effects)
-            except LimitReached as raised:
+                decided = gates.decided_on(run)
+                if decided is not None and decided.decision == Decision.REFACTOR:
+                    workspace.undo_attempt(run.attempts.get(no=decided.attempt_no))
+                decision = _advance(run, pattern, spec, effects, decided)
+            except (LimitReached, UndoFailed) as raised:
                 error = raised
             evidence = gather(run, pattern, decision, box, sandbox)
             evidence = replace(evidence, remarks=tuple(agents.unused()))
@@ -124,19 +129,26 @@ def _act(run: Run, lease: Lease) -> conclude.Ending:
     )
     if isinstance(error, LimitReached):
         return conclude.limited(error, facts)
+    if isinstance(error, UndoFailed):
+        return conclude.stopped(StopReason.WORKSPACE, str(error), facts)
     if decision is None or error is not None:
         return conclude.failed(error or ContractError("no decision"), facts)
     return conclude.judged(decision, facts)
 
 
 def _advance(
-    run: Run, pattern: Pattern[Any, Any], spec: Any, effects: Effects
-) -> Continue[Any] | Finish[Any]:
+    run: Run,
+    pattern: Pattern[Any, Any],
+    spec: Any,
+    effects: Effects,
+    decided: Escalation | None,
+) -> Turn[Any]:
     state = pattern.initial(spec) if run.state is None else pattern.load_state(spec, run.state)
     info = BuildInfo(
         local_aim=run.task.local_aim,
         budget=run.limit_iterations,
         seed=f"{settings.SECRET_KEY}:{run.pk}:{run.attempt_no}",
+        decided=decided.decision if decided else "",
     )
     contract = pattern.build(spec, state, effects, info)
     progress = Progress(state=state, attempts=run.iterations, feedback=run.feedback)

@@ -6,10 +6,11 @@ A repeated attempt replays what is recorded, so nothing is paid for or done twic
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import redis
 from django.db import connection
@@ -24,6 +25,8 @@ from workers.crashpoints import reach
 from workers.lease import Lease, draining
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class Draining(LoopwardenError):
@@ -42,6 +45,30 @@ class Performed:
     output: str = ""
     tree: str = ""
     usage: Amount | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """One effect before it is carried out."""
+
+    kind: str
+    role: str
+    name: str
+    digest: str
+    """Of its input: a recorded step with another digest is not replayed."""
+    worst: Amount
+    prompt: str = ""
+
+    def call(self, seq: int) -> ledger.StepCall:
+        """Its row among the steps."""
+        return ledger.StepCall(
+            seq=seq,
+            kind=self.kind,
+            role=self.role,
+            name=self.name,
+            digest=self.digest,
+            prompt=self.prompt,
+        )
 
 
 @contextmanager
@@ -89,22 +116,92 @@ class Recorder:
 
         Raises `LimitReached` before acting, `LeaseLost`, `Draining` or `CountersAway`.
         """
+        effect = Effect(kind=kind, role=role, name=name, digest=digest, worst=worst, prompt=prompt)
         self._seq += 1
-        done = self._recorded.get(self._seq)
-        if done and done.input_digest == digest and self._replayable(done.tree_after):
-            return Performed(result=done.result or {}, output=done.output, tree=done.tree_after)
-        call = ledger.StepCall(
-            seq=self._seq, kind=kind, role=role, name=name, digest=digest, prompt=prompt
-        )
-        reservation = self._admit(call, worst)
+        seq = self._seq
+        done = self._replay(seq, effect)
+        if done is not None:
+            return done
+        reservation = self._admit(effect.call(seq), effect.worst)
         feed.step_changed(self.lease.claim.run_id)
         reach("sent")
-        try:
+        with released_db(), self._failing(seq, reservation, effect):
+            performed = act()
+        self._record(seq, reservation, effect, performed)
+        return performed
+
+    def together(
+        self,
+        effects: Mapping[Effect, Callable[[], T]],
+        note: Callable[[T, bool], Performed],
+    ) -> list[Performed]:
+        """Carry out the next steps side by side; each is numbered, reserved and recorded by itself.
+
+        What is to be done runs in threads and touches no database; `note` makes a result out of
+        what it returned, and is told whether it was the last to end. A limit that refuses one of
+        them lets those before it run, as if they had come one after the other.
+        """
+        first, self._seq = self._seq + 1, self._seq + len(effects)
+        found: dict[int, Performed] = {}
+        started: dict[Future[T], tuple[int, int, Effect]] = {}
+        errors: dict[int, Exception] = {}
+        with ThreadPoolExecutor(max_workers=max(1, len(effects))) as pool:
+            for seq, (effect, act) in enumerate(effects.items(), first):
+                done = self._replay(seq, effect)
+                if done is not None:
+                    found[seq] = done
+                    continue
+                try:
+                    reservation = self._admit(effect.call(seq), effect.worst)
+                except LoopwardenError as error:
+                    errors[seq] = error
+                    break
+                feed.step_changed(self.lease.claim.run_id)
+                reach("sent")
+                started[pool.submit(act)] = (seq, reservation, effect)
+            self._gather(started, note, found, errors)
+        if errors:
+            raise errors[min(errors)]
+        return [found[seq] for seq in sorted(found)]
+
+    def _gather(
+        self,
+        started: Mapping[Future[T], tuple[int, int, Effect]],
+        note: Callable[[T, bool], Performed],
+        found: dict[int, Performed],
+        errors: dict[int, Exception],
+    ) -> None:
+        waiting = set(started)
+        while waiting:
             with released_db():
-                performed = act()
+                ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for at, future in enumerate(sorted(ended, key=lambda one: started[one][0]), 1):
+                seq, reservation, effect = started[future]
+                last = not waiting and at == len(ended)
+                try:
+                    with self._failing(seq, reservation, effect):
+                        performed = note(future.result(), last)
+                    self._record(seq, reservation, effect, performed)
+                    found[seq] = performed
+                except Exception as error:
+                    errors[seq] = error
+
+    def _replay(self, seq: int, effect: Effect) -> Performed | None:
+        done = self._recorded.get(seq)
+        if done and done.input_digest == effect.digest and self._replayable(done.tree_after):
+            return Performed(result=done.result or {}, output=done.output, tree=done.tree_after)
+        return None
+
+    @contextmanager
+    def _failing(self, seq: int, reservation: int, effect: Effect) -> Iterator[None]:
+        """What an act throws is recorded too, and charged in full."""
+        try:
+            yield
         except Exception as error:
-            self._settle(call.seq, reservation, _failed(error), worst)
+            self._settle(seq, reservation, _failed(error), effect.worst)
             raise
+
+    def _record(self, seq: int, reservation: int, effect: Effect, performed: Performed) -> None:
         reach("answered")
         usage = performed.usage
         recorded = ledger.StepResult(
@@ -115,9 +212,8 @@ class Recorder:
             tokens=usage.tokens if usage else None,
             cost_microusd=usage.cost_microusd if usage else None,
         )
-        self._settle(call.seq, reservation, recorded, worst)
-        reach(f"recorded-{self._seq}")
-        return performed
+        self._settle(seq, reservation, recorded, effect.worst)
+        reach(f"recorded-{seq}")
 
     def refuse_batch(self, calls: int) -> None:
         """Raise `LimitReached` unless the limits admit the next so many tool calls (RC081).

@@ -15,6 +15,7 @@ from dashboard.diffs import diff_of
 from dashboard.queues import open_items, rail_attempts
 from dashboard.texts import head
 from dashboard.views.fragments import live_page
+from loops.core.lifecycle import StopReason
 from loops.figures import in_words
 from loops.gates import MOST_ROUNDS, BadDecision, NotPossibleNow, decide
 from loops.models import Decision, Escalation, EscalationStatus
@@ -131,6 +132,8 @@ def _item_context(item: Escalation, inbox: list[Escalation]) -> dict[str, Any]:
         "can": {one.name.lower(): one in item.allowed for one in Decision},
         "also_grants": [in_words(*of) for of in packet.get("also_grants", {}).items()],
         "decided_as": Decision(item.decision).label if item.decision else "",
+        "pauses": item.cause == StopReason.YIELD,
+        "feedback": packet.get("feedback", ""),
         "next": next((pk for pk in others if pk < item.pk), others[0] if others else None),
         "usual_rounds": USUAL_ROUNDS,
         "most_rounds": MOST_ROUNDS,

@@ -122,7 +122,7 @@ def _why(run: Run) -> str:
         return SENTENCES[StopReason(stop_reason)]
     if run.cancel_requested and not run.is_terminal:
         return "It stops as soon as its worker hears of the cancel."
-    if run.sentence:
+    if run.sentence and status is not RunStatus.RUNNING:
         return run.sentence
     if status is RunStatus.QUEUED:
         return "It waits for a free slot." if run.admitted_at is None else "It waits for a worker."

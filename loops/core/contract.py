@@ -7,6 +7,7 @@ process. A worker does the same one attempt per message, with the progress store
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -76,17 +77,27 @@ class Escalation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NotYet:
+    """What the loop looks at is not ready: look again in so many seconds."""
+
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class ActionDecision(Generic[S]):
     """What the policy did: an action by name and the state it led to.
 
     `goal_change` proposes another aim; `escalation` says that the policy itself cannot go on. Both
-    stop the loop with the state from before (S1-X2).
+    stop the loop with the state from before (S1-X2). With `not_yet` nothing was attempted: the
+    state is kept, and that is all.
     """
 
     action: str
     state: S | None = None
     goal_change: str | None = None
     escalation: Escalation | None = None
+    not_yet: NotYet | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +110,9 @@ class Evaluation:
     label: str = ""
     """A short word for people, such as `checks failed` or `changes requested`."""
     cause: str = ""
-    """With `escalate`: the stable word for why."""
+    """The stable word for why: with `escalate`, and with a success that is not a plain one."""
+    pause: bool = False
+    """A person looks at this before the next attempt (S4-14). `run_loop` just goes on."""
     ask: Ask | None = None
     """With `escalate`: what the person is asked."""
     costs_round: bool = True
@@ -160,10 +173,23 @@ class Continue(Generic[S]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Wait(Generic[S]):
+    """Nothing was attempted: no iteration is used and nothing was judged, so nothing repeats."""
+
+    progress: Progress[S]
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Finish(Generic[S]):
     """The loop has ended."""
 
     result: LoopResult[S]
+
+
+Turn = Continue[S] | Wait[S] | Finish[S]
+"""What `advance` decides."""
 
 
 def start(contract: LoopContract[S]) -> Progress[S]:
@@ -171,12 +197,13 @@ def start(contract: LoopContract[S]) -> Progress[S]:
     return Progress(state=contract.initial_state)
 
 
-def advance(contract: LoopContract[S], progress: Progress[S]) -> Continue[S] | Finish[S]:
-    """Take the loop one attempt further.
+def advance(contract: LoopContract[S], progress: Progress[S]) -> Turn[S]:
+    """Take the loop one attempt further, or find that it has to wait.
 
     1. The guard: no attempt past the budget.
     2. The action policy acts.
-    3. The authority check: a goal change, an escalation or a foreign action stops here.
+    3. The authority check: a goal change, an escalation or a foreign action stops here. What is
+       not ready yet ends here too, as a wait.
     4. The evaluator judges the new state, on every attempt.
     5. An escalating judgment wins over the stopping condition.
     6. The stopping condition decides, apart from the evaluator.
@@ -199,8 +226,17 @@ def advance(contract: LoopContract[S], progress: Progress[S]) -> Continue[S] | F
         return _escalated(contract, attempt, progress.state, crossing, ())
     if decision.state is None:
         raise ContractError(f"action {decision.action!r} led to no state")
-    evaluation = contract.evaluator(decision.state)
-    after = Progress(state=decision.state, attempts=attempt, feedback=evaluation.feedback)
+    if decision.not_yet is not None:
+        waiting = replace(progress, state=decision.state)
+        later = decision.not_yet
+        return Wait(progress=waiting, seconds=later.seconds, reason=later.reason)
+    return _judged(contract, attempt, decision.state)
+
+
+def _judged(contract: LoopContract[S], attempt: int, state: S) -> Turn[S]:
+    """Steps 4 to 7 of `advance`."""
+    evaluation = contract.evaluator(state)
+    after = Progress(state=state, attempts=attempt, feedback=evaluation.feedback)
     if evaluation.judgment is Judgment.ESCALATE:
         escalation = Escalation(
             cause=evaluation.cause or "evaluator",
@@ -215,7 +251,9 @@ def advance(contract: LoopContract[S], progress: Progress[S]) -> Continue[S] | F
     return Continue(progress=after, evaluation=evaluation)
 
 
-def run_loop(contract: LoopContract[S]) -> LoopResult[S]:
+def run_loop(
+    contract: LoopContract[S], *, sleep: Callable[[float], None] = time.sleep
+) -> LoopResult[S]:
     """Run the loop to its end in this process and return its result with every evaluation."""
     progress, evaluations = start(contract), list[Evaluation]()
     while True:
@@ -224,6 +262,8 @@ def run_loop(contract: LoopContract[S]) -> LoopResult[S]:
                 return replace(result, evaluations=(*evaluations, *result.evaluations))
             case Continue(progress=progress, evaluation=evaluation):
                 evaluations.append(evaluation)
+            case Wait(progress=progress, seconds=seconds):
+                sleep(seconds)
 
 
 def exhausted(

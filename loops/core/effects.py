@@ -163,6 +163,13 @@ class Commands(Protocol):
         """Run a check. What it writes to the workspace stays."""
         ...
 
+    def check_all(self, checks: Sequence[tuple[str, str]]) -> list[CommandResult]:
+        """Run checks, given as name and command, side by side in the same workspace.
+
+        Returns when the last has ended, with the results in the order of the checks.
+        """
+        ...
+
     def fix(self, name: str, command: str) -> CommandResult:
         """Run a command whose purpose is to change the workspace."""
         ...
@@ -175,8 +182,12 @@ class Workspace(Protocol):
         """The id of the tree as it is now, equal for equal content."""
         ...
 
+    def change(self, characters: int) -> str:
+        """The change since the run began as text for a reviewer, at most so many characters."""
+        ...
+
     def undo(self, before: str, after: str) -> None:
-        """Take back exactly what changed between the two snapshots, or raise `WorkspaceFault`."""
+        """Take back exactly what changed between the two snapshots, or raise `UndoFailed`."""
         ...
 
 

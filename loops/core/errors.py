@@ -93,5 +93,9 @@ class WorkspaceFault(LoopwardenError):
     """The workspace cannot be read, snapshotted or restored."""
 
 
+class UndoFailed(WorkspaceFault):
+    """What an attempt did cannot be taken back exactly: the run stops for a person (S4-G3)."""
+
+
 class CommandFault(LoopwardenError):
     """The command could not be started at all."""

@@ -51,6 +51,8 @@ class StopReason(StrEnum):
     REVIEWER_INVALID_VERDICT = "reviewer_invalid_verdict"
     CODER_UNUSABLE_ANSWER = "coder_unusable_answer"
     REPEATED_FINDING = "repeated_finding"
+    REVIEWER_ABORT = "reviewer_abort"
+    YIELD = "yield"
     COMMAND_NOT_FOUND = "command_not_found"
     GOAL_CHANGE = "goal_change"
     AUTHORITY = "authority"
@@ -58,6 +60,11 @@ class StopReason(StrEnum):
     HOOK_FAILED = "hook_failed"
     WORKSPACE = "workspace"
     NO_CHANGE = "no_change"
+    SAME_FAILURE = "same_failure"
+    SPEND_WITHOUT_CHANGE = "spend_without_change"
+    BACK_AND_FORTH = "back_and_forth"
+    POLLS = "polls"
+    QUOTA_SKIPPED = "quota_skipped"
     NO_PROGRESS = "no_progress"
     GATE_EXPIRED = "gate_expired"
     APPROVAL = "approval"
@@ -82,6 +89,10 @@ LIMIT_REASONS = frozenset(
         StopReason.DEADLINE,
         StopReason.WORKER_LOST,
         StopReason.NO_CHANGE,
+        StopReason.SAME_FAILURE,
+        StopReason.SPEND_WITHOUT_CHANGE,
+        StopReason.BACK_AND_FORTH,
+        StopReason.POLLS,
         StopReason.NO_PROGRESS,
         StopReason.REVISIONS,
         StopReason.STEPS,
@@ -105,7 +116,9 @@ SENTENCES: dict[StopReason, str] = {
     StopReason.REFUSAL: "The model declined to answer.",
     StopReason.REVIEWER_INVALID_VERDICT: "The reviewer gave no valid verdict, its repair neither.",
     StopReason.CODER_UNUSABLE_ANSWER: "The coder gave no usable code block, its repair neither.",
-    StopReason.REPEATED_FINDING: "Two reviews in a row repeat the same finding.",
+    StopReason.REPEATED_FINDING: "Reviews in a row repeat the same finding.",
+    StopReason.REVIEWER_ABORT: "The reviewer stops the work and asks for a person.",
+    StopReason.YIELD: "It waits for a person after each attempt.",
     StopReason.COMMAND_NOT_FOUND: "A command of the task was not found or cannot be run.",
     StopReason.GOAL_CHANGE: "The loop proposes another goal.",
     StopReason.AUTHORITY: "An action is outside the loop's authority.",
@@ -113,6 +126,11 @@ SENTENCES: dict[StopReason, str] = {
     StopReason.HOOK_FAILED: "The project's own commit hook refuses the result.",
     StopReason.WORKSPACE: "The workspace could not be prepared or restored.",
     StopReason.NO_CHANGE: "No fix changed anything.",
+    StopReason.SAME_FAILURE: "The same failure comes back after each attempt.",
+    StopReason.SPEND_WITHOUT_CHANGE: "Attempts cost something and change nothing.",
+    StopReason.BACK_AND_FORTH: "The work goes back and forth between the same two states.",
+    StopReason.POLLS: "A check was not ready after all allowed looks.",
+    StopReason.QUOTA_SKIPPED: "Passed with a check skipped, because a quota was used up.",
     StopReason.NO_PROGRESS: "The same was done again with the same result.",
     StopReason.GATE_EXPIRED: "Nobody decided in time.",
     StopReason.APPROVAL: "An action of high impact waits for approval.",

@@ -5,19 +5,15 @@ Nothing is guessed, searched for or repaired here: a text is a verdict as a whol
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NoReturn
+from typing import Any
 
 from loops.core.errors import FormatFault
+from loops.core.strict_json import read_object, shown_key
 from loops.core.text import storable
 
-_JSON_SPACE = " \t\n\r"
-_FENCE = re.compile(r"```json\r?\n(|.*\n)```", re.DOTALL)
 _SHAPE = '{"verdict": "APPROVED" or "CHANGES_REQUESTED", "reasons": [strings]}'
-_SHOWN_KEY_LENGTH = 60
 
 VERDICT_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -63,55 +59,9 @@ class InvalidVerdict(FormatFault):
 def parse_verdict(text: str) -> Verdict:
     """Read a verdict from the reviewer's whole text.
 
-    JSON white space around the document is allowed, and one surrounding lower-case json fence.
-    Raises `InvalidVerdict` for every other text, and nothing else.
+    Raises `InvalidVerdict` for every text that is none, and nothing else.
     """
-    document = text.strip(_JSON_SPACE)
-    if fenced := _FENCE.fullmatch(document):
-        document = fenced[1].strip(_JSON_SPACE)
-    if not document:
-        raise InvalidVerdict("empty", f"The answer is empty. Send {_SHAPE}.")
-    data = _load(document)
-    if not isinstance(data, dict):
-        raise InvalidVerdict("not_an_object", f"The answer must be one JSON object: {_SHAPE}.")
-    return _verdict(data)
-
-
-def _load(document: str) -> Any:
-    try:
-        return json.loads(
-            document, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant
-        )
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise _not_json(f"{error.msg} at {where}") from error
-    except RecursionError as error:
-        raise _not_json("it is nested too deeply") from error
-    except ValueError as error:
-        raise _not_json("a number in it is too long") from error
-
-
-def _not_json(detail: str) -> InvalidVerdict:
-    return InvalidVerdict(
-        "not_json",
-        f"The answer is not one JSON document: {detail}."
-        f" Send {_SHAPE} and nothing before or after it.",
-    )
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise _not_json(f"{name} is no JSON value")
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise InvalidVerdict(
-                "duplicate_key", f"The key {_shown(key)} stands twice. Send each key once."
-            )
-        found[key] = value
-    return found
+    return _verdict(read_object(text, shape=_SHAPE, fault=InvalidVerdict))
 
 
 def _verdict(data: dict[str, Any]) -> Verdict:
@@ -125,7 +75,7 @@ def _verdict(data: dict[str, Any]) -> Verdict:
         )
     if "reasons" not in data:
         raise InvalidVerdict("missing_reasons", f'The key "reasons" is missing. Send {_SHAPE}.')
-    extra = [_shown(key) for key in data if key not in ("verdict", "reasons")]
+    extra = [shown_key(key) for key in data if key not in ("verdict", "reasons")]
     if extra:
         raise InvalidVerdict(
             "extra_key", f'Only "verdict" and "reasons" are allowed. Leave out {extra[0]}.'
@@ -151,7 +101,3 @@ def _reasons(kind: VerdictKind, reasons: Any) -> tuple[str, ...]:
             "CHANGES_REQUESTED needs at least one reason, so that the coder can act on it.",
         )
     return tuple(reasons)
-
-
-def _shown(key: str) -> str:
-    return ascii(key[:_SHOWN_KEY_LENGTH])

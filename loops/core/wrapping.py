@@ -22,6 +22,7 @@ class Tag(StrEnum):
     CODE = "code"
     FEEDBACK = "feedback"
     OUTPUT = "output"
+    PLAN = "plan"
 
 
 # Zero-width characters count as space, since a model reads past them.

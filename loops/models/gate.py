@@ -7,6 +7,7 @@ from django.db import models
 from django.db.models import Q
 
 from loops.core.lifecycle import SENTENCES, StopReason
+from loops.core.review import Strategy
 from loops.models.run import Run
 
 
@@ -23,6 +24,7 @@ class Decision(models.TextChoices):
     """What a person may say."""
 
     CONTINUE = "continue", "Continue with guidance"
+    REFACTOR = "refactor", "Undo this attempt and start over"
     ACCEPT = "accept", "Accept as it is"
     CLOSE = "close", "Close without result"
 
@@ -41,6 +43,8 @@ class Escalation(models.Model):
     digest = models.CharField(max_length=64)
     allowed = models.JSONField()
     """The `Decision` values that this item admits."""
+    model_said = models.CharField(max_length=40, blank=True)
+    """How the loop itself judged the attempt: the label beside what the person decides."""
     status = models.CharField(
         max_length=10, choices=EscalationStatus.choices, default=EscalationStatus.OPEN
     )
@@ -67,6 +71,18 @@ class Escalation(models.Model):
 
     def __str__(self) -> str:
         return f"{self.cause} of {self.run}"
+
+    @property
+    def overrides(self) -> bool:
+        """Whether the person decided otherwise than the model said (S4-14)."""
+        said, decision = self.model_said, Decision(self.decision) if self.decision else None
+        match decision:
+            case Decision.CONTINUE | Decision.ACCEPT:
+                return said in (Strategy.REFACTOR, Strategy.ABORT)
+            case Decision.REFACTOR:
+                return said != Strategy.REFACTOR
+            case _:
+                return False
 
     @property
     def heading(self) -> str:

@@ -201,6 +201,7 @@ class AttemptStatus(models.TextChoices):
     JUDGED = "judged"  # evaluated; the loop went on or ended
     LIMIT = "limit"  # a limit refused its next call
     ESCALATED = "escalated"  # it stopped for a person
+    WAITED = "waited"  # what it looks at is not ready; costs no iteration
     ERROR = "error"  # it threw; costs no iteration
     ABANDONED = "abandoned"  # cancelled or past its deadline
 
@@ -252,6 +253,7 @@ class StepKind(models.TextChoices):
     CHECK = "check"
     COMMAND = "command"
     TOOL_CALL = "tool_call"
+    UNDO = "undo"
 
 
 class StepStatus(models.TextChoices):

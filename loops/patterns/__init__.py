@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 NAMES = (
     "coder_reviewer",
     "check_fix",
+    "implement_verify",
     "contract",
     "one_pass",
     "plan_execute_review",

@@ -71,6 +71,9 @@ class BuildInfo:
     answer: Answer | None = None
     """The newest answer to an `Ask` of this run. Whether it answers the open one is for the loop to
     tell, by what it had shown."""
+    decided: str = ""
+    """What a person decided on the last attempt: `continue` (its work stays), `refactor` (it was
+    undone) or nothing."""
 
     def scope(self, allowed_actions: frozenset[str]) -> AuthorityScope:
         """The authority scope with these actions."""
@@ -112,6 +115,10 @@ def _iterations_used(_spec: SpecModel, limits: Limits) -> str:
     return f"All {limits.iterations} allowed iterations are used without success."
 
 
+def _any_number(_spec: SpecModel, _iterations: int) -> str:
+    return ""
+
+
 def _no_result(_state: BaseModel) -> ResultFile | None:
     return None
 
@@ -144,6 +151,8 @@ class Pattern(Generic[SpecT, StateT]):
     default_on_limit: Literal["gate", "stop"] = "gate"
     max_iterations: int | None = None
     """The most iterations that make sense here; None for any number."""
+    iterations_problem: Callable[[SpecT, int], str] = _any_number
+    """Why a task with this spec may not ask for so many iterations; empty when it may."""
     limit_reason: Callable[[SpecT, Limits], str] = _iterations_used
     """The reason to report when the iterations are used up."""
     tools: Callable[[SpecT], ToolGrant] = _no_tools
@@ -179,4 +188,6 @@ class Pattern(Generic[SpecT, StateT]):
         if self.max_iterations is not None and iterations > self.max_iterations:
             message = f"must be at most {self.max_iterations} for {self.name}, not {iterations}"
             found.append(Misfit(field="limits.iterations", message=message))
+        elif problem := self.iterations_problem(spec, iterations):
+            found.append(Misfit(field="limits.iterations", message=problem))
         return found

@@ -19,15 +19,20 @@ from loops.core.contract import (
     Judgment,
     LoopContext,
     LoopContract,
+    NotYet,
 )
 from loops.core.effects import Effects
 from loops.core.errors import Truncated
 from loops.core.lifecycle import SENTENCES, StopReason
 from loops.core.limits import Limits
+from loops.core.progress import Mark, Stall, Thresholds, noted, same_failure, stall
 from loops.core.wrapping import DATA_RULE, ESCAPE_RULE, Tag
+from loops.patterns import gh_checks
 from loops.patterns.asking import Refused, refuse_refusal
 from loops.patterns.base import BuildInfo, Needs, Pattern, SpecModel, StateModel, accepted
-from loops.patterns.commands import CommandNotFound, RedCheck, must_exist, named_checks, red_checks
+from loops.patterns.commands import CommandNotFound, RedCheck, failure_of, must_exist, named_checks
+from loops.patterns.stalls import SameFailures
+from loops.patterns.watching import LONGEST_WAIT, FixReport, Sight, Watched, read_report, watch
 
 MAX_CHECK_FIX_ITERATIONS = 5
 ACTIONS = frozenset({"check_and_fix"})
@@ -47,7 +52,8 @@ class Spec(SpecModel):
     checks: list[str] = Field(
         min_length=1,
         title="Checks",
-        description="One command per line. All of them run in each round; exit code 0 passes.",
+        description="One command per line. All of them run in each round; exit code 0 passes, 75"
+        " says not yet. gh:ADDRESS watches a pull request, gh-poll:ADDRESS looks and comes back.",
         json_schema_extra={"multiline": True},
     )
     fixes: list[str] = Field(
@@ -64,11 +70,36 @@ class Spec(SpecModel):
         json_schema_extra={"multiline": True},
     )
 
+    poll_seconds: int = Field(
+        default=30,
+        ge=1,
+        le=LONGEST_WAIT,
+        title="Seconds between looks",
+        description="How long to wait for a check that is not ready, unless it says so itself.",
+    )
+    max_polls: int = Field(
+        default=120,
+        ge=1,
+        title="Looks at a check that is not ready",
+        description="It stops after so many in a row; they cost no iteration.",
+    )
+    grace_polls: int = Field(
+        default=3,
+        ge=0,
+        title="Looks before no checks is a failure",
+        description="So often a pull request without any check reads as not ready, never as green.",
+    )
+
+    same_failure_limit: SameFailures = 3
+
     @field_validator("checks")
     @classmethod
     def _no_blank_check(cls, checks: list[str]) -> list[str]:
         if not all(check.strip() for check in checks):
             raise ValueError("a check must be a command, not an empty line")
+        for check in checks:
+            if gh_checks.is_named(check) and not gh_checks.address_of(check):
+                raise ValueError(f"{check.strip()} must name a pull request by its address")
         return checks
 
     @model_validator(mode="after")
@@ -99,6 +130,21 @@ class State(StateModel):
     """Whether anything in the workspace changed, by checks or fixes."""
     last_fix_unverified: bool = False
     """The last thing that happened was a fix, and no check ran after it (S3-6)."""
+    passed_quota_skipped: bool = False
+    """A fixer reported that a quota is used up: a pass, but no true green (S3-10)."""
+    polls: int = 0
+    """Looks in a row at checks that were not ready."""
+    trail: tuple[Mark, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Fix:
+    """What came of the fixes of one round."""
+
+    check: str = ""
+    """Name of the check that was fixed."""
+    fixed: bool = False
+    out_of_quota: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,45 +159,77 @@ class _Loop:
         """Run every check; if any is red, try fixes in order until one changes something."""
         before = self.effects.workspace.snapshot()
         try:
-            red = red_checks(self.effects.commands, self.spec.checks)
-            fixed_by, after = self._fix(red, context)
+            seen = [
+                watch(self.effects.commands, number, check)
+                for number, check in enumerate(self.spec.checks)
+            ]
+            red = self._red(seen, context.state.polls)
+            if not red and any(one.sight is not Sight.GREEN for one in seen):
+                return self._not_yet(seen, context.state)
+            trail = () if self.info.decided else context.state.trail
+            failure = failure_of(red)
+            limit = self.spec.same_failure_limit
+            again = same_failure(noted(trail, Mark(failure=failure)), limit)
+            hopeless = again and context.attempt < self.info.budget
+            fix = _Fix() if hopeless else self._fix(red, context)
         except CommandNotFound as fault:
             return _stop(StopReason.COMMAND_NOT_FOUND, str(fault))
         except Refused as refusal:
             return _stop(StopReason.REFUSAL, str(refusal))
+        after = self.effects.workspace.snapshot()
         state = State(
             round=context.attempt,
             red=tuple(check.line for check in red),
-            fixed_by=fixed_by,
-            changed=after != before,
-            last_fix_unverified=bool(fixed_by),
+            fixed_by=fix.check,
+            changed=fix.fixed or after != before,
+            last_fix_unverified=bool(fix.check),
+            passed_quota_skipped=fix.out_of_quota,
+            trail=noted(trail, Mark(before=before, after=after, failure=failure)) if red else (),
         )
         return ActionDecision(action="check_and_fix", state=state)
 
-    def _fix(self, red: Sequence[RedCheck], context: LoopContext[State]) -> tuple[str, str]:
-        """Try to fix one failure after the other; the first success ends it (S3-4).
+    def _red(self, seen: Sequence[Watched], polls: int) -> list[RedCheck]:
+        """What failed. That nothing is reported yet becomes a failure after the grace (RC065)."""
+        red = {Sight.RED} if polls < self.spec.grace_polls else {Sight.RED, Sight.ABSENT}
+        return [one.check for one in seen if one.sight in red]
 
-        Returns the name of the check that was fixed, or an empty string, and the last snapshot.
-        """
+    def _not_yet(self, seen: Sequence[Watched], state: State) -> ActionDecision[State]:
+        """Wait, holding no worker; a look is neither an iteration nor a repetition (RC053)."""
+        waiting = [one for one in seen if one.sight is not Sight.GREEN]
+        names = " and ".join(f"{one.check.name} ({one.check.command.strip()})" for one in waiting)
+        if state.polls >= self.spec.max_polls:
+            return _stop(StopReason.POLLS, f"Not ready after {state.polls} looks: {names}.")
+        seconds = min(one.seconds or self.spec.poll_seconds for one in waiting)
+        return ActionDecision(
+            action="check_and_fix",
+            state=state.model_copy(update={"polls": state.polls + 1}),
+            not_yet=NotYet(seconds=seconds, reason=f"Not ready yet: {names}."),
+        )
+
+    def _fix(self, red: Sequence[RedCheck], context: LoopContext[State]) -> _Fix:
+        """Try to fix one failure after the other; the first success ends it (S3-4, S3-10)."""
         snapshot = self.effects.workspace.snapshot()
         for check in red:
-            self._try(check, context)
-            after = self.effects.workspace.snapshot()
-            if after != snapshot:
-                return check.name, after
-        return "", snapshot
+            report = self._try(check, context)
+            if report.out_of_quota:
+                return _Fix(out_of_quota=True)
+            if report.fixed or self.effects.workspace.snapshot() != snapshot:
+                return _Fix(check=check.name, fixed=True)
+        return _Fix()
 
-    def _try(self, check: RedCheck, context: LoopContext[State]) -> None:
+    def _try(self, check: RedCheck, context: LoopContext[State]) -> FixReport:
         command = self.spec.fix_for(check.number)
         if command:
             name = f"fix {check.name}"
-            must_exist(name, command, self.effects.commands.fix(name, command))
-            return
+            result = self.effects.commands.fix(name, command)
+            must_exist(name, command, result)
+            return read_report(result.output)
         checks = named_checks(self.spec.checks)
         reply = self.effects.agents.work(FIXER_ROLE, self._prompt(check, context), checks=checks)
         refuse_refusal(FIXER_ROLE, reply)
         if reply.truncated:
             raise Truncated
+        return read_report(reply.text)
 
     def _prompt(self, check: RedCheck, context: LoopContext[State]) -> str:
         parts = [
@@ -171,14 +249,30 @@ class _Loop:
         """Green is a success. Red goes on, unless nothing changed and so nothing can get better."""
         if not state.red:
             return Evaluation(judgment=Judgment.SUCCESS, label="green")
-        stuck = not state.changed and state.round < self.info.budget
+        if state.passed_quota_skipped:
+            return Evaluation(
+                judgment=Judgment.SUCCESS,
+                cause=StopReason.QUOTA_SKIPPED,
+                feedback=SENTENCES[StopReason.QUOTA_SKIPPED],
+                reasons=state.red,
+                label="quota skipped",
+                costs_round=False,
+            )
+        stuck = self._stuck(state) if state.round < self.info.budget else None
         return Evaluation(
             judgment=Judgment.ESCALATE if stuck else Judgment.CONTINUE,
-            cause=StopReason.NO_CHANGE if stuck else "",
-            feedback=SENTENCES[StopReason.NO_CHANGE] if stuck else "\n".join(state.red),
+            cause=stuck.cause if stuck else "",
+            feedback=stuck.sentence if stuck else "\n".join(state.red),
             reasons=state.red,
             label="checks failed",
         )
+
+    def _stuck(self, state: State) -> Stall | None:
+        stalled = stall(state.trail, Thresholds(failures=self.spec.same_failure_limit))
+        if stalled or state.changed:
+            return stalled
+        cause = StopReason.NO_CHANGE
+        return Stall(cause=cause, sentence=SENTENCES[cause])
 
 
 def _stop(cause: StopReason, reason: str) -> ActionDecision[State]:

@@ -5,6 +5,7 @@ One attempt is one round: the coder's answer is the action, the review is the ev
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from loops.core.effects import Agents, Effects, Message
 from loops.core.fences import UnusableAnswer, only_fenced_block
 from loops.core.lifecycle import SENTENCES, StopReason
 from loops.core.limits import Limits
+from loops.core.progress import Mark, Thresholds, exact, noted, stall
 from loops.core.verdict import VERDICT_SCHEMA, InvalidVerdict, parse_verdict
 from loops.core.wrapping import DATA_RULE, ESCAPE_RULE, Tag
 from loops.patterns.asking import Refused, ask
@@ -34,7 +36,8 @@ from loops.patterns.base import (
     StateModel,
     accepted,
 )
-from loops.patterns.findings import as_feedback, repeated
+from loops.patterns.findings import as_feedback, finding_keys, repeated
+from loops.patterns.stalls import IdleAttempts, SameFindings
 
 MAX_CODER_REVIEWER_ITERATIONS = 5
 ACTIONS = frozenset({"write_code"})
@@ -96,6 +99,8 @@ class Spec(SpecModel):
         description="Tell the reviewer to look for the input that breaks the code. Useful when"
         " coder and reviewer are the same model, since they share blind spots.",
     )
+    same_finding_limit: SameFindings = 2
+    idle_limit: IdleAttempts = 3
 
 
 class State(StateModel):
@@ -106,6 +111,8 @@ class State(StateModel):
     round: int = 0
     answers: str = ""
     """The feedback that this code was written for."""
+    trail: tuple[Mark, ...] = ()
+    """Fingerprints of the rounds, to see a standstill; they stand in no prompt."""
 
 
 def build(spec: Spec, state: State, effects: Effects, info: BuildInfo) -> LoopContract[State]:
@@ -134,9 +141,21 @@ def _write(
         cause = StopReason.CODER_UNUSABLE_ANSWER
         return _stop(cause, f"{SENTENCES[cause]} {fault}")
     state = State(
-        code=block.code, lang=block.lang, round=context.attempt, answers=context.feedback or ""
+        code=block.code,
+        lang=block.lang,
+        round=context.attempt,
+        answers=context.feedback or "",
+        trail=_trail(info, context, block.code),
     )
     return ActionDecision(action="write_code", state=state)
+
+
+def _trail(info: BuildInfo, context: LoopContext[State], code: str) -> tuple[Mark, ...]:
+    """The marks so far, the last one with what its review asked for, and this round's own."""
+    *earlier, last = context.state.trail or [Mark()]
+    known = [*earlier, replace(last, findings=finding_keys(context.feedback or ""))]
+    began = "" if info.decided else last.after
+    return noted(() if info.decided else known, Mark(before=began, after=exact(code)))
 
 
 def _stop(cause: StopReason, reason: str) -> ActionDecision[State]:
@@ -173,7 +192,7 @@ def _review(spec: Spec, agents: Agents, info: BuildInfo, state: State) -> Evalua
         return _ask_person(cause, f"{SENTENCES[cause]} {fault}")
     if verdict.approved:
         return Evaluation(judgment=Judgment.SUCCESS, reasons=verdict.reasons, label="approved")
-    return _changes_requested(verdict.reasons, state, info.budget)
+    return _changes_requested(spec, verdict.reasons, state, info.budget)
 
 
 def _ask_person(cause: StopReason, reason: str) -> Evaluation:
@@ -186,19 +205,23 @@ def _ask_person(cause: StopReason, reason: str) -> Evaluation:
     )
 
 
-def _changes_requested(reasons: tuple[str, ...], state: State, budget: int) -> Evaluation:
-    """Go on with the reasons, or ask a person when one of them was already asked for (RC057).
+def _changes_requested(
+    spec: Spec, reasons: tuple[str, ...], state: State, budget: int
+) -> Evaluation:
+    """Go on with the reasons, or stop when nothing gets better (RC057).
 
-    In the last round the used-up rounds are the reason to report, repeated finding or not.
+    In the last round the used-up rounds are the reason to report, standstill or not.
     """
     facts: dict[str, Any] = {"reasons": reasons, "label": "changes requested"}
-    again = repeated(reasons, state.answers)
-    if again is None or state.round >= budget:
+    *earlier, last = state.trail or [Mark()]
+    now = replace(last, findings=finding_keys(as_feedback(reasons)))
+    thresholds = Thresholds(findings=spec.same_finding_limit, idle=spec.idle_limit)
+    stalled = stall([*earlier, now], thresholds)
+    if stalled is None or state.round >= budget:
         return Evaluation(judgment=Judgment.CONTINUE, feedback=as_feedback(reasons), **facts)
-    cause = StopReason.REPEATED_FINDING
-    return Evaluation(
-        judgment=Judgment.ESCALATE, feedback=f"{SENTENCES[cause]} {again}", cause=cause, **facts
-    )
+    again = repeated(reasons, state.answers) or ""
+    sentence = f"{stalled.sentence} {again}".strip()
+    return Evaluation(judgment=Judgment.ESCALATE, feedback=sentence, cause=stalled.cause, **facts)
 
 
 PATTERN = Pattern(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from loops.core.effects import CommandResult, Commands
 from loops.core.errors import LoopwardenError
 from loops.core.lifecycle import SENTENCES, StopReason
+from loops.core.progress import fingerprint
 from loops.core.text import tail
 
 OUTPUT_LINES = 60
@@ -22,15 +23,12 @@ class CommandNotFound(LoopwardenError):
 class RedCheck:
     """A check that did not pass."""
 
-    number: int
-    """Its place in the list of checks, from 0."""
+    name: str
+    """How the check is called in steps, pages and prompts."""
     command: str
     result: CommandResult
-
-    @property
-    def name(self) -> str:
-        """How the check is called in steps, pages and prompts."""
-        return check_name(self.number)
+    number: int = 0
+    """Its place in the list of checks, from 0."""
 
     @property
     def line(self) -> str:
@@ -38,6 +36,12 @@ class RedCheck:
         result = self.result
         ending = "timed out" if result.timed_out else f"exited with {result.exit_code}"
         return f"{self.name}: {self.command.strip()} {ending}"
+
+    def report(self, lines: int) -> str:
+        """The line, and under it so many last lines of the output (S4-G1)."""
+        if not lines or not self.result.output.strip():
+            return self.line
+        return f"{self.line}\n{tail(self.result.output, lines=lines, characters=OUTPUT_CHARACTERS)}"
 
     @property
     def output(self) -> str:
@@ -60,13 +64,39 @@ def red_checks(commands: Commands, checks: Sequence[str]) -> list[RedCheck]:
 
     Raises `CommandNotFound`.
     """
-    ran = [
-        RedCheck(number=number, command=check, result=commands.check(check_name(number), check))
-        for number, check in enumerate(checks)
-    ]
+    ran = []
+    for number, command in enumerate(checks):
+        name = check_name(number)
+        result = commands.check(name, command)
+        ran.append(RedCheck(name=name, command=command, result=result, number=number))
+    return _red(ran)
+
+
+def red_together(commands: Commands, checks: Sequence[tuple[str, str]]) -> list[RedCheck]:
+    """Run named checks side by side, wait for all, and return those that failed (S4-2).
+
+    Raises `CommandNotFound`.
+    """
+    results = commands.check_all(checks) if checks else []
+    return _red(
+        [
+            RedCheck(name=name, command=command, result=result)
+            for (name, command), result in zip(checks, results, strict=True)
+        ]
+    )
+
+
+def _red(ran: Sequence[RedCheck]) -> list[RedCheck]:
     for check in ran:
         must_exist(check.name, check.command, check.result)
     return [check for check in ran if not check.result.passed]
+
+
+def failure_of(red: Sequence[RedCheck]) -> str:
+    """Fingerprint of a failure; empty when no red check says anything about it (RC055)."""
+    if not any(check.result.output.strip() for check in red):
+        return ""
+    return fingerprint("\n".join(f"{check.line}\n{check.output}" for check in red))
 
 
 def must_exist(name: str, command: str, result: CommandResult) -> None:

@@ -6,6 +6,8 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
+from loops.core.progress import exact
+
 _ITEM = "- "
 _QUOTES = re.compile("[`'\"\u2018\u2019\u201c\u201d]")
 _SENTENCE_MARK = re.compile(r"[.,;:!?]+(?=\s|$)")
@@ -20,6 +22,11 @@ def repeated(reasons: Iterable[str], feedback: str) -> str | None:
     """The first reason that already stood in the feedback (made by `as_feedback`), or None."""
     before = {_plain(item) for item in f"\n{feedback}".split(f"\n{_ITEM}")[1:]}
     return next((reason for reason in reasons if _plain(reason) in before), None)
+
+
+def finding_keys(feedback: str) -> tuple[str, ...]:
+    """A key for each item of the feedback (made by `as_feedback`): equal for equal findings."""
+    return tuple(exact(_plain(item)) for item in f"\n{feedback}".split(f"\n{_ITEM}")[1:])
 
 
 def _plain(text: str) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from loops.models import AgentProfile, Project, Run, Task
+from loops.store import artifacts
 from workers import dispatch
 from workers.intake import TaskRequest, accept
 from workers.iteration import run_iteration
@@ -80,13 +81,21 @@ def repository(folder: Path, **files: str) -> Path:
     return folder
 
 
-def fix_task(repo: Path, check: str, fix: str, *, iterations: int = 5, **facts: Any) -> Task:
+def fix_task(
+    repo: Path,
+    check: str,
+    fix: str,
+    *,
+    iterations: int = 5,
+    spec: Mapping[str, Any] | None = None,
+    **facts: Any,
+) -> Task:
     """A check_fix task with one check and one fix."""
     return accept(
         TaskRequest(
             pattern="check_fix",
             title="keep it green",
-            spec={"checks": [check], "fixes": [fix]},
+            spec={"checks": [check], "fixes": [fix], **(spec or {})},
             limits={"iterations": iterations},
             repo=str(repo),
             **facts,
@@ -94,6 +103,44 @@ def fix_task(repo: Path, check: str, fix: str, *, iterations: int = 5, **facts: 
         project=project(),
         user=None,
     )
+
+
+def review(strategy: str, feedback: str = "do better") -> str:
+    """A reviewer's answer in implement_verify."""
+    return json.dumps({"grade": 5, "strategy": strategy, "feedback": feedback})
+
+
+def verify_task(
+    repo: Path,
+    writes: Sequence[dict[str, str]],
+    reviews: Sequence[str] = (),
+    *,
+    iterations: int = 3,
+    on_limit: str = "",
+    tool_calls: int | None = None,
+    **spec: Any,
+) -> Task:
+    """An implement_verify task whose implementer writes these files, attempt by attempt."""
+    agent("hand", "implementer", *[{"text": "a long story", "writes": files} for files in writes])
+    agent("judge", "reviewer", *reviews)
+    return accept(
+        TaskRequest(
+            pattern="implement_verify",
+            title="Send webhooks",
+            spec={"task": "Send a webhook for each order.", "yield_after_each": False} | spec,
+            limits={"iterations": iterations, "tool_calls": tool_calls},
+            agents={"implementer": "hand", "reviewer": "judge"},
+            on_limit=on_limit,
+            repo=str(repo),
+        ),
+        project=project(),
+        user=None,
+    )
+
+
+def prompt_of(run: Run, role: str, attempt_no: int) -> str:
+    """What an agent was asked in an attempt."""
+    return artifacts.get_text(run.steps.get(role=role, attempt_no=attempt_no).prompt)
 
 
 def step(run: Run, worker: str = "worker-1") -> Run:

@@ -87,6 +87,26 @@ def test_a_worker_killed_during_a_fix_starts_again_from_the_snapshot(
     assert sorted(commands) == [1, 2]
 
 
+def test_s4_02_a_worker_killed_among_side_by_side_checks_repeats_only_the_others(
+    log: Path, tmp_path: Path
+) -> None:
+    died = tmp_path / "died"
+    wait = f"until [ -e {died} ]; do :; done"
+    repo = scenes.repository(tmp_path / "repo", n="0\n")
+    task = scenes.verify_task(
+        repo, [{"n": "1\n"}], [scenes.review("pass")], lint="true", test=wait, build=wait
+    )
+    env = {"LOOPWARDEN_SANDBOX": "none"}
+    with processes.tender(log):
+        with processes.worker(log, LOOPWARDEN_CRASHPOINT=f"recorded-2@{died}", **env) as first:
+            assert first.process.wait(60) == -9
+        with processes.worker(log, **env):
+            run = processes.until(lambda: _ended(task.runs.get()))
+    assert (run.status, run.iterations) == ("succeeded", 1)
+    assert _steps(run) == [(1, 1), (1, 2), (1, 3), (1, 4), (1, 5)]
+    assert (run.used.model_calls, run.used.tool_calls, run.reserved.tool_calls) == (2, 5, 0)
+
+
 def test_a_worker_that_dies_every_time_is_stopped_by_the_limit(log: Path, tmp_path: Path) -> None:
     task = scenes.pair_task([scenes.code("one")], [scenes.APPROVED])
     with processes.tender(log):

@@ -198,3 +198,18 @@ def test_rc138_guidance_and_the_last_reasons_reach_the_next_round() -> None:
     assert "Use a bus." in asked
     assert "Mind the gap." in asked
     assert (run.status, run.limit_iterations) == ("succeeded", 7)
+
+
+@pytest.mark.parametrize(
+    ("on_limit", "status"), [("gate", "at_gate"), ("stop", "budget_exhausted")]
+)
+def test_rc055_the_same_failure_again_and_again_stops_the_run_with_its_reason(
+    tmp_path: Path, on_limit: str, status: str
+) -> None:
+    repo = scenes.repository(tmp_path / "repo", n="0\n")
+    check = "echo SyntaxError at line $(cat n), pid $$; false"
+    fix = "echo $(($(cat n) + 1)) > n"
+    task = scenes.fix_task(repo, check, fix, iterations=9, on_limit=on_limit)
+    run = scenes.drive(task.runs.get())
+    assert (run.status, run.stop_reason, run.iterations) == (status, "same_failure", 3)
+    assert run.reason == "The same failure comes back after each attempt. Seen 3 times in a row."

@@ -34,8 +34,17 @@ def gone(*pids: int) -> bool:
 
 def read_pid(file: Path) -> int:
     """The number in a pid file, as soon as it is written."""
-    assert until(lambda: file.exists() and file.read_text().strip() != "", seconds=WAIT_SECONDS)
-    return int(file.read_text())
+    found: list[int] = []
+
+    def written() -> bool:
+        # A server that starts again empties its file before it writes the new number.
+        text = file.read_text().strip() if file.exists() else ""
+        if text:
+            found.append(int(text))
+        return bool(text)
+
+    assert until(written, seconds=WAIT_SECONDS)
+    return found[-1]
 
 
 @dataclass

@@ -35,12 +35,22 @@ class FakeWorkspace:
     """A counter: each change leads to another snapshot."""
 
     version: int = 0
+    made: int = 0
+    """Versions that ever were, for changes that never repeat."""
+    undone: list[tuple[str, str]] = field(default_factory=list)
+    fault: Exception | None = None
 
     def snapshot(self) -> str:
         return f"tree-{self.version}"
 
     def undo(self, before: str, after: str) -> None:
-        raise NotImplementedError
+        if self.fault:
+            raise self.fault
+        self.undone.append((before, after))
+        self.version = int(before.removeprefix("tree-"))
+
+    def change(self, characters: int) -> str:
+        return f"change up to tree-{self.version}"[:characters]
 
 
 @dataclass
@@ -92,11 +102,16 @@ class FakeCommands:
     exits: dict[str, deque[int | None]]
     workspace: FakeWorkspace
     ran: list[tuple[str, str]] = field(default_factory=list)
+    together: list[list[str]] = field(default_factory=list)
     idle_fixes: frozenset[str] = frozenset()
     output: str = "output"
 
     def check(self, name: str, command: str) -> CommandResult:
         return self._run(name, command)
+
+    def check_all(self, checks: Sequence[tuple[str, str]]) -> list[CommandResult]:
+        self.together.append([name for name, _ in checks])
+        return [self._run(name, command) for name, command in checks]
 
     def fix(self, name: str, command: str) -> CommandResult:
         result = self._run(name, command)

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from loops.core.contract import LoopResult, Outcome, run_loop
-from loops.core.effects import Reply
+from loops.core.contract import Continue, LoopResult, Outcome, Progress, advance, run_loop
+from loops.core.effects import CommandResult, Reply
 from loops.core.errors import AgentFault, Truncated
+from loops.core.progress import Mark
 from loops.patterns.check_fix import MAX_CHECK_FIX_ITERATIONS, PATTERN, Spec, State, limit_name
 from tests.loops.patterns.fakes import INFO, World, refusal, truncated, world
 
@@ -81,7 +82,7 @@ def test_s3_05_green_at_once_is_one_round_without_a_fix() -> None:
 
 def test_s3_06_a_cap_of_five_never_sees_the_green_sixth_check() -> None:
     made = world(exits={"a": [1, 1, 1, 1, 1, 0], "fix": [0]})
-    result = play(made, checks=["a"], fixes=["fix"])
+    result = play(made, checks=["a"], fixes=["fix"], same_failure_limit=0)
     assert (result.outcome, result.attempts) == (Outcome.BUDGET_EXHAUSTED, 5)
     assert cause(result) == "iterations"
     assert (commands(made).count("a"), commands(made).count("fix")) == (5, 5)
@@ -91,7 +92,7 @@ def test_s3_06_a_cap_of_five_never_sees_the_green_sixth_check() -> None:
 
 def test_s3_06_green_on_the_last_allowed_check_is_a_success() -> None:
     made = world(exits={"a": [1, 1, 1, 1, 0], "fix": [0]})
-    result = play(made, checks=["a"], fixes=["fix"])
+    result = play(made, checks=["a"], fixes=["fix"], same_failure_limit=0)
     assert (result.outcome, result.attempts) == (Outcome.SUCCESS, 5)
     assert result.final_state.last_fix_unverified is False
 
@@ -242,3 +243,44 @@ def test_an_agent_is_needed_only_where_no_command_fixes(fixes: list[str], roles:
     assert misfit.field == "source.repo"
     missing = PATTERN.misfits(spec, iterations=5, roles=(), has_workspace=True)
     assert [misfit.field for misfit in missing] == [f"agents.{role}" for role in roles]
+
+
+def test_rc055_the_same_failure_three_times_stops_before_a_third_fix() -> None:
+    made = world(exits={"a": [1], "fix": [0]})
+    seconds = iter(range(99))
+    run = made.commands._run
+
+    def timed(name: str, command: str) -> CommandResult:
+        output = f"SyntaxError: unterminated string (line {next(seconds)}), pid 40{next(seconds)}"
+        return replace(run(name, command), output=output)
+
+    made.commands._run = timed  # type: ignore[method-assign]
+    result = play(made, checks=["a"], fixes=["fix"], budget=10)
+    assert (result.outcome, result.attempts) == (Outcome.ESCALATED, 3)
+    assert cause(result) == "same_failure"
+    assert (commands(made).count("a"), commands(made).count("fix")) == (3, 2)
+    assert not result.final_state.last_fix_unverified
+
+
+def test_fixes_that_go_back_and_forth_stop_it() -> None:
+    made = world(exits={"a": [1], "fix": [0]})
+    made.commands.output = ""
+    versions = iter([1, 0] * 9)
+
+    def fix(name: str, command: str) -> CommandResult:
+        made.workspace.version = next(versions)
+        return CommandResult(exit_code=0, output="")
+
+    made.commands.fix = fix  # type: ignore[method-assign]
+    result = play(made, checks=["a"], fixes=["fix"], budget=10)
+    assert (cause(result), result.attempts) == ("back_and_forth", 3)
+
+
+def test_a_person_s_word_starts_the_count_anew() -> None:
+    made = world(exits={"a": [1], "fix": [0]})
+    info = replace(INFO, budget=10, decided="continue")
+    trail = (Mark(before="t0", after="t1", failure="x"), Mark(before="t1", after="t2", failure="x"))
+    contract = PATTERN.build(Spec(checks=["a"], fixes=["fix"]), State(), made.effects, info)
+    step = advance(contract, Progress(state=State(round=2, trail=trail), attempts=2))
+    assert isinstance(step, Continue)
+    assert len(step.progress.state.trail) == 1

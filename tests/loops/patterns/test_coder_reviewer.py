@@ -66,7 +66,8 @@ def test_s0_01_coder_then_reviewer_and_feedback_only_from_the_second_round() -> 
 
 def test_s0_03_only_the_inside_of_the_block_is_kept() -> None:
     result, _ = play([code("print(1)")], [OK])
-    assert result.final_state == State(code="print(1)\n", lang="python", round=1)
+    state = result.final_state
+    assert (state.code, state.lang, state.round) == ("print(1)\n", "python", 1)
     kept = PATTERN.result(result.final_state)
     assert kept is not None
     assert (kept.name, kept.content) == ("result.py", "print(1)\n")
@@ -268,6 +269,18 @@ def test_rc057_only_the_review_just_before_counts() -> None:
     reviews: list[Scripted] = [no("a"), no("b"), no("a"), OK]
     result, _ = play([code("x")] * 4, reviews)
     assert result.outcome is Outcome.SUCCESS
+
+
+def test_code_that_goes_back_and_forth_stops_it() -> None:
+    reviews: list[Scripted] = [no(reason) for reason in "abcd"]
+    result, _ = play([code(text) for text in "xyxy"], reviews, budget=9)
+    assert (cause(result), result.attempts) == ("back_and_forth", 4)
+
+
+def test_code_that_does_not_change_any_more_stops_it() -> None:
+    reviews: list[Scripted] = [no(reason) for reason in "abcde"]
+    result, _ = play([code("x")] * 5, reviews, budget=9)
+    assert (cause(result), result.attempts) == ("spend_without_change", 4)
 
 
 def test_guidance_of_a_person_reaches_the_coder_as_feedback() -> None:

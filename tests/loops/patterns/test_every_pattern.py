@@ -64,11 +64,17 @@ class Stubborn:
             raise self.fault
         return CommandResult(exit_code=1, output="no")
 
+    def check_all(self, checks: Sequence[tuple[str, str]]) -> list[CommandResult]:
+        return [self.check(name, command) for name, command in checks]
+
     def fix(self, name: str, command: str) -> CommandResult:
         return self.check(name, command)
 
     def snapshot(self) -> str:
         return f"tree-{len(self.trace)}"
+
+    def change(self, characters: int) -> str:
+        return "change"[:characters]
 
     def undo(self, before: str, after: str) -> None:
         self.trace.append(("undo", before, after))

@@ -1,0 +1,129 @@
+"""Whether a loop still gets anywhere: plain functions over a short history of its attempts.
+
+The history holds fingerprints only, nothing that a prompt could show. A wait for something that is
+not ready leaves no mark in it, so it is never mistaken for a repetition (RC053).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loops.core.lifecycle import SENTENCES, StopReason
+
+KEPT = 12
+
+# How many of something there are tells progress from none: "3 errors" is not "2 errors".
+_COUNT = r"(?=\s+(?:errors?|fail\w*|warnings?|problems?|issues?|tests?|passed|found|left)\b)"
+_CHANGING = re.compile(
+    r"0x[0-9a-f]+"
+    r"|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
+    rf"|\b(?!\d+{_COUNT})\d+(?:[.,:]\d+)*(?:\s?(?:ms|s|sec|seconds|min)\b)?"
+)
+_QUOTES = re.compile("[`'\"\u2018\u2019\u201c\u201d]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """What one attempt leaves in the history."""
+
+    before: str = ""
+    """The work before the attempt: a tree, or a fingerprint of a text."""
+    after: str = ""
+    failure: str = ""
+    """Fingerprint of how it failed; empty when it did not, or said nothing about it."""
+    findings: tuple[str, ...] = ()
+    """Fingerprints of what a review asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """How often is too often; 0 switches a rule off."""
+
+    failures: int = 0
+    """The same failure so many times in a row."""
+    findings: int = 0
+    """The same finding in so many reviews in a row."""
+    idle: int = 0
+    """So many attempts in a row that change nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stall:
+    """The loop gets nowhere."""
+
+    cause: StopReason
+    sentence: str
+
+
+def fingerprint(text: str) -> str:
+    """Equal for texts that differ only in case, quotes, layout, numbers, times and addresses.
+
+    Empty for a blank text: of a failure without a word nothing is known.
+    """
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    bare = " ".join(_CHANGING.sub("#", _QUOTES.sub("", folded)).split())
+    return exact(bare) if bare else ""
+
+
+def exact(text: str) -> str:
+    """Equal for equal texts only."""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def noted(trail: Sequence[Mark], mark: Mark) -> tuple[Mark, ...]:
+    """The history with one more mark, cut to what the rules look at."""
+    return (*trail, mark)[-KEPT:]
+
+
+def stall(trail: Sequence[Mark], thresholds: Thresholds) -> Stall | None:
+    """Why the loop should stop, or None while it may still get somewhere."""
+    if repeated_findings(trail, thresholds.findings):
+        return _stall(StopReason.REPEATED_FINDING, thresholds.findings)
+    if same_failure(trail, thresholds.failures):
+        return _stall(StopReason.SAME_FAILURE, thresholds.failures)
+    if idle(trail, thresholds.idle):
+        return _stall(StopReason.SPEND_WITHOUT_CHANGE, thresholds.idle)
+    if back_and_forth(trail):
+        cause = StopReason.BACK_AND_FORTH
+        return Stall(cause=cause, sentence=SENTENCES[cause])
+    return None
+
+
+def repeated_findings(trail: Sequence[Mark], times: int) -> set[str]:
+    """The findings that stand in each of the last reviews (S2-34, RC057)."""
+    sets = [set(mark.findings) for mark in _last(trail, times)]
+    return set.intersection(*sets) if sets else set()
+
+
+def same_failure(trail: Sequence[Mark], times: int) -> bool:
+    """Whether the last attempts failed in the same way (RC055)."""
+    failures = {mark.failure for mark in _last(trail, times)}
+    return len(failures) == 1 and "" not in failures
+
+
+def idle(trail: Sequence[Mark], times: int) -> bool:
+    """Whether the last attempts cost something and changed nothing."""
+    last = _last(trail, times)
+    return bool(last) and all(mark.after and mark.before == mark.after for mark in last)
+
+
+def back_and_forth(trail: Sequence[Mark]) -> bool:
+    """Whether the work went from A to B, back to A and again to B."""
+    seen = [""]
+    for tree in (tree for mark in trail for tree in (mark.before, mark.after)):
+        if tree != seen[-1]:
+            seen.append(tree)
+    a, b, *rest = ["", *seen][-4:]
+    return "" not in (a, b) and [a, b] == rest
+
+
+def _last(trail: Sequence[Mark], times: int) -> Sequence[Mark]:
+    return trail[-times:] if 0 < times <= len(trail) else ()
+
+
+def _stall(cause: StopReason, times: int) -> Stall:
+    return Stall(cause=cause, sentence=f"{SENTENCES[cause]} Seen {times} times in a row.")

@@ -1,0 +1,140 @@
+"""When a loop gets nowhere, and what must not be taken for it (RC053, RC055, RC057)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from loops.core.lifecycle import StopReason
+from loops.core.progress import (
+    KEPT,
+    Mark,
+    Thresholds,
+    back_and_forth,
+    fingerprint,
+    idle,
+    noted,
+    repeated_findings,
+    same_failure,
+    stall,
+)
+
+USUAL = Thresholds(failures=3, findings=2, idle=2)
+
+
+def trees(names: str) -> list[Mark]:
+    """Attempts that led from tree to tree."""
+    return [Mark(before=a, after=b) for a, b in pairwise(names)]
+
+
+def failures(*texts: str) -> list[Mark]:
+    return [
+        Mark(before=f"b{n}", after=f"a{n}", failure=fingerprint(text))
+        for n, text in enumerate(texts)
+    ]
+
+
+def test_rc055_numbers_times_pids_and_lines_do_not_make_another_failure() -> None:
+    trail = failures(
+        "SyntaxError: unterminated string (detected at line 12) in 0.12s, pid 4012",
+        "SyntaxError: unterminated string (detected at line 13) in 0.13s, pid 4013",
+        "SyntaxError: unterminated string (detected at line 17) in 0.17s, pid 4017",
+    )
+    assert not same_failure(trail[:2], 3)
+    assert same_failure(trail, 3)
+    found = stall(trail, USUAL)
+    assert found is not None
+    assert found.cause is StopReason.SAME_FAILURE
+    assert found.sentence == (
+        "The same failure comes back after each attempt. Seen 3 times in a row."
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("at 0x7f3a10 in f", "at 0x55d0ff in f"),
+        ("2026-11-30 18:40:01 Error: x", "2026-12-01 09:00:59 error: 'x'"),
+        (
+            "job 3f2b8c1e-0a1b-4c2d-8e3f-123456789abc lost",
+            "job 11111111-2222-4333-8444-abcdefabcdef lost",
+        ),
+        ("a.py:12:5: E501", "a.py:130:72: E501"),
+        ("took 3 ms", "took  17 ms\n"),
+    ],
+)
+def test_rc055_what_changes_by_itself_is_left_out(one: str, other: str) -> None:
+    assert fingerprint(one) == fingerprint(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Found 12 errors.", "Found 7 errors."),
+        ("3 failed, 2 passed", "2 failed, 3 passed"),
+        ("NameError: a", "NameError: b"),
+        ("E501 line too long", "E502 line too long"),
+    ],
+)
+def test_another_failure_stays_another_one(one: str, other: str) -> None:
+    assert fingerprint(one) != fingerprint(other)
+
+
+def test_a_failure_without_a_word_is_never_the_same() -> None:
+    assert not same_failure(failures("", " ", "\n"), 3)
+
+
+def test_rc057_the_same_finding_in_two_reviews() -> None:
+    trail = [Mark(findings=("a", "b")), Mark(findings=("b", "c"))]
+    assert repeated_findings(trail, 2) == {"b"}
+    assert repeated_findings([trail[0], Mark(), trail[1]], 2) == set()
+    found = stall(trail, USUAL)
+    assert found is not None
+    assert found.cause is StopReason.REPEATED_FINDING
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ("ABAB", True),
+        ("xyABAB", True),
+        ("ABA", False),
+        ("ABCB", False),
+        ("AAAA", False),
+        ("", False),
+    ],
+)
+def test_a_b_a_b_is_back_and_forth(names: str, expected: bool) -> None:
+    assert back_and_forth(trees(names)) is expected
+
+
+def test_undone_and_made_again_is_back_and_forth() -> None:
+    assert back_and_forth([Mark(before="A", after="B"), Mark(before="A", after="B")])
+
+
+def test_work_without_a_tree_is_never_back_and_forth() -> None:
+    assert not back_and_forth([Mark(after="B")] * 4)
+    assert not back_and_forth([Mark()] * 4)
+
+
+def test_spend_without_change() -> None:
+    assert idle(trees("AA") * 2, 2)
+    assert not idle(trees("AA"), 2)
+    assert not idle([*trees("AA"), *trees("AB")], 2)
+    assert not idle([Mark(), Mark()], 2)
+
+
+def test_zero_switches_a_rule_off() -> None:
+    off = Thresholds()
+    assert stall(failures("x", "x", "x", "x"), off) is None
+    assert stall([Mark(findings=("a",))] * 4, off) is None
+    assert stall(trees("AA") * 4, off) is None
+
+
+def test_the_history_is_bounded() -> None:
+    trail: tuple[Mark, ...] = ()
+    for n in range(100):
+        trail = noted(trail, Mark(after=str(n)))
+    assert len(trail) == KEPT
+    assert trail[-1].after == "99"
