@@ -74,6 +74,7 @@ class StopReason(StrEnum):
     STEPS = "steps"
     PLAN_REJECTED = "plan_rejected"
     CAPABILITY_UNAVAILABLE = "capability_unavailable"
+    TOOL_UNAUTHORIZED = "tool_unauthorized"
     AGENT_UNUSABLE_ANSWER = "agent_unusable_answer"
 
 
@@ -140,6 +141,7 @@ SENTENCES: dict[StopReason, str] = {
     StopReason.STEPS: "All allowed plan steps are used.",
     StopReason.PLAN_REJECTED: "No plan kept to the rules.",
     StopReason.CAPABILITY_UNAVAILABLE: "A tool that the plan needs is not available.",
+    StopReason.TOOL_UNAUTHORIZED: "A plan needs a tool that the task may not use.",
     StopReason.AGENT_UNUSABLE_ANSWER: "An agent gave no usable answer, its repair neither.",
 }
 

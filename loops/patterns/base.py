@@ -155,6 +155,8 @@ class Pattern(Generic[SpecT, StateT]):
     """Why a task with this spec may not ask for so many iterations; empty when it may."""
     limit_reason: Callable[[SpecT, Limits], str] = _iterations_used
     """The reason to report when the iterations are used up."""
+    asks: bool = False
+    """Whether its loop asks people questions of its own (`Ask`)."""
     tools: Callable[[SpecT], ToolGrant] = _no_tools
     """The tools that a task with this spec may use by itself."""
     result: Callable[[StateT], ResultFile | None] = _no_result

@@ -90,7 +90,7 @@ class Executor:
     def _unusable(self, tool: str) -> StopReason | None:
         """Looked at again right before use: what was there at validation may be gone (S2-35)."""
         if tool not in self.effects.tools.authorized():
-            return StopReason.AUTHORITY
+            return StopReason.TOOL_UNAUTHORIZED
         if tool not in self.effects.tools.available():
             return StopReason.CAPABILITY_UNAVAILABLE
         return None

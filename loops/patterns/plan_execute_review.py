@@ -239,6 +239,7 @@ PATTERN = Pattern(
         active_seconds=3_600,
     ),
     default_on_limit="gate",
+    asks=True,
     tools=lambda spec: ToolGrant(names=tuple(spec.tools), checks=named_checks(spec.checks)),
     result=report_file,
     example={"goal": "Write down in NOTES.md what this repository is for."},

@@ -131,7 +131,7 @@ class Turns:
         codes = {problem.code for problem in problems}
         stop = StopReason.PLAN_REJECTED
         if "tool_unauthorized" in codes:
-            stop = StopReason.AUTHORITY
+            stop = StopReason.TOOL_UNAUTHORIZED
         elif "tool_unavailable" in codes:
             stop = StopReason.CAPABILITY_UNAVAILABLE
         return self.moves.fail(state, stop, " ".join(told))
@@ -183,8 +183,10 @@ class Turns:
         return state.but(checked=checked, observed=count), red
 
     def _artifact(self, state: State) -> str:
+        """What was written: the texts of the steps, and the change of the workspace."""
         texts = [result.text for result in state.results if result.text]
-        return "\n\n".join(texts)[:ARTIFACT_CHARACTERS]
+        change = self.effects.workspace.change(ARTIFACT_CHARACTERS)
+        return "\n\n".join(filter(None, [*texts, change]))[:ARTIFACT_CHARACTERS]
 
     def _after(self, state: State, review: Review) -> State:
         figures = self.effects.meter.read()

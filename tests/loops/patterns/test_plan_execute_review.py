@@ -70,7 +70,7 @@ def test_s2_02_a_plan_with_problems_is_rejected_and_all_are_told() -> None:
 @pytest.mark.parametrize(
     ("bad", "gone", "cause"),
     [
-        (step("a", tool="rm"), frozenset(), "authority"),
+        (step("a", tool="rm"), frozenset(), "tool_unauthorized"),
         (step("a"), frozenset({"look"}), "capability_unavailable"),
         (step("a", acceptanceCriteria=["good"]), frozenset(), "plan_rejected"),
     ],
