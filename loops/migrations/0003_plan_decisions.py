@@ -4,20 +4,41 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('loops', '0002_review_strategies'),
+        ("loops", "0002_review_strategies"),
     ]
 
     operations = [
         migrations.AlterField(
-            model_name='escalation',
-            name='decision',
-            field=models.CharField(blank=True, choices=[('continue', 'Continue with guidance'), ('refactor', 'Undo this attempt and start over'), ('accept', 'Accept as it is'), ('close', 'Close without result'), ('approve', 'Approve exactly this'), ('reject', 'Reject'), ('answer', 'Answer'), ('happened', 'It happened'), ('not_happened', 'It did not happen')], max_length=16),
+            model_name="escalation",
+            name="decision",
+            field=models.CharField(
+                blank=True,
+                choices=[
+                    ("continue", "Continue with guidance"),
+                    ("refactor", "Undo this attempt and start over"),
+                    ("accept", "Accept as it is"),
+                    ("close", "Close without result"),
+                    ("approve", "Approve exactly this"),
+                    ("reject", "Reject"),
+                    ("answer", "Answer"),
+                    ("happened", "It happened"),
+                    ("not_happened", "It did not happen"),
+                ],
+                max_length=16,
+            ),
         ),
         migrations.AlterField(
-            model_name='step',
-            name='status',
-            field=models.CharField(choices=[('running', 'Running'), ('done', 'Done'), ('failed', 'Failed'), ('outcome_unknown', 'Outcome Unknown')], max_length=16),
+            model_name="step",
+            name="status",
+            field=models.CharField(
+                choices=[
+                    ("running", "Running"),
+                    ("done", "Done"),
+                    ("failed", "Failed"),
+                    ("outcome_unknown", "Outcome Unknown"),
+                ],
+                max_length=16,
+            ),
         ),
     ]

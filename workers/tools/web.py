@@ -21,6 +21,8 @@ from workers.tools.base import Tool, ToolContext
 MOST_BYTES = 1_000_000
 MOST_SECONDS = 30.0
 _PORTS = {"https": 443, "http": 80}
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_LOCAL_NAT64 = ipaddress.ip_network("64:ff9b:1::/48")
 Resolve = Callable[[str, int], Iterable[str]]
 
 
@@ -105,9 +107,16 @@ def _origin(entry: str) -> str:
 
 
 def _public(address: str) -> bool:
+    """Whether the address, and the one that it may hold inside, belongs to the open internet."""
     found = ipaddress.ip_address(address.partition("%")[0])
-    inner = getattr(found, "ipv4_mapped", None) or getattr(found, "sixtofour", None)
-    return found.is_global and not found.is_multicast and (inner is None or inner.is_global)
+    if not found.is_global or found.is_multicast or found in _LOCAL_NAT64:
+        return False
+    if isinstance(found, ipaddress.IPv4Address):
+        return True
+    inner = found.ipv4_mapped or found.sixtofour
+    if found in _NAT64:
+        inner = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
+    return inner is None or _public(str(inner))
 
 
 def _connection(target: Target, deadline: float) -> http.client.HTTPConnection:
