@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,9 +36,9 @@ def refuse_unknown(environ: Mapping[str, str] = os.environ) -> None:
     """A misspelt `LOOPWARDEN_` name is an error, or the setting would silently not hold."""
     unknown = sorted(n for n in environ if n.startswith("LOOPWARDEN_") and n not in KNOWN)
     if unknown:
-        raise ImproperlyConfigured(
-            f"unknown setting {unknown[0]}; known: {', '.join(sorted(KNOWN))}"
-        )
+        close = difflib.get_close_matches(unknown[0], KNOWN, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(sorted(KNOWN))}"
+        raise ImproperlyConfigured(f"unknown setting {unknown[0]}; {hint}")
 
 
 def text(name: str, default: str = "") -> str:
@@ -59,16 +60,16 @@ def flag(name: str, *, default: bool = False) -> bool:
     return value == "1"
 
 
-def whole(name: str, default: int, *, least: int = 1) -> int:
+def whole(name: str, default: int, *, least: int = 1, most: int = 10**9) -> int:
     """A whole number."""
     value = os.environ.get(name, str(default))
     try:
         number = int(value)
     except ValueError:
         number = least - 1
-    if number < least:
+    if not least <= number <= most:
         raise ImproperlyConfigured(
-            f"{name} must be a whole number of at least {least}, not {value!r}"
+            f"{name} must be a whole number from {least} to {most}, not {value!r}"
         )
     return number
 

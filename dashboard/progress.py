@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from loops.core.errors import LoopwardenError
 from loops.core.lifecycle import RunStatus
 from loops.figures import dollars, effective_status, outcome_words
 from loops.models import Event, Run
@@ -21,7 +22,7 @@ EXIT_CODES: dict[RunStatus, int] = {
 }
 
 
-class Stopped(Exception):
+class Stopped(LoopwardenError):
     """What keeps the runs going has stopped."""
 
 

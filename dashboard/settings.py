@@ -46,10 +46,10 @@ def _secret_key(folder: Path) -> str:
 _writable(DATA_DIR)
 SECRET_KEY = _secret_key(DATA_DIR)
 DEBUG = env.flag("LOOPWARDEN_DEBUG")
-PORT = env.whole("LOOPWARDEN_PORT", 8700)
+PORT = env.whole("LOOPWARDEN_PORT", 8700, most=65535)
 ALLOWED_HOSTS = env.words("LOOPWARDEN_HOSTS", "localhost,127.0.0.1,[::1]")
 ORIGINS = env.words(
-    "LOOPWARDEN_ORIGINS", f"http://localhost:{PORT},http://127.0.0.1:{PORT},http://[::1]:{PORT}"
+    "LOOPWARDEN_ORIGINS", f"http://127.0.0.1:{PORT},http://localhost:{PORT},http://[::1]:{PORT}"
 )
 CSRF_TRUSTED_ORIGINS = ORIGINS
 CSRF_FAILURE_VIEW = "dashboard.views.errors.without_token"

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from loops.core.contract import Judgment
 from loops.core.lifecycle import LIMIT_REASONS, RunStatus, StopReason
-from loops.models import Attempt, AttemptStatus, Escalation, Run
+from loops.models import Attempt, AttemptStatus, Escalation, Graph, Run
 
 _TONES = {
     "checks failed": "checks",
@@ -100,7 +100,7 @@ def rail(run: Run, attempts: list[Attempt]) -> list[Slot]:
     return slots + [Slot(tone="", title="not used")] * room
 
 
-def meters(run: Run) -> list[Meter]:
+def meters(run: Run | Graph) -> list[Meter]:
     """The counted axes that are capped or used."""
     titles = {
         "model_calls": "Model calls",

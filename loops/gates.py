@@ -142,7 +142,9 @@ def decide(
         if effective_status(run)[0] is not RunStatus.AT_GATE:
             raise NotPossibleNow("The run is not at the gate any more: its deadline has passed.")
         item.refresh_from_db()
-        if decision in _GO_ON:
+        if item.cause == StopReason.GOVERNOR:
+            _govern(run, item, user)
+        elif decision in _GO_ON:
             _queue_again(run, item, user)
         elif decision in _ANSWERS:
             _answered(run, item, user)
@@ -154,11 +156,13 @@ def decide(
 def _check(item: Escalation, decision: str, guidance: str, iterations: int) -> None:
     if decision not in item.allowed:
         raise BadDecision("decision", f"must be one of: {', '.join(item.allowed)}")
+    if decision == Decision.CHANGE_GOAL and not guidance.strip():
+        raise BadDecision("guidance", "say what the new goal is")
     if decision in _GO_ON and item.cause != StopReason.YIELD and not guidance.strip():
         raise BadDecision("guidance", "say what the next round should do differently")
     if decision in _GO_ON and not _has_rounds_left(item) and not 1 <= iterations <= MOST_ROUNDS:
         raise BadDecision("iterations", f"must be between 1 and {MOST_ROUNDS}")
-    if decision in _IN_WORDS and not guidance.strip():
+    if decision in _IN_WORDS and item.cause != StopReason.GOVERNOR and not guidance.strip():
         raise BadDecision("guidance", "say it in words: they go to the agent")
 
 
@@ -269,6 +273,25 @@ def _end(run: Run, decision: Decision, user: User) -> None:
                 actor=name,
                 kind="closed",
             )
+
+
+def _govern(run: Run, item: Escalation, user: User) -> None:
+    """The governor of a graph has decided: the graph's next pass does what it said (S1-X10)."""
+    approved = item.decision == Decision.APPROVE
+    words = {
+        Decision.APPROVE: "Approved by",
+        Decision.REJECT: "Rejected by",
+        Decision.CHANGE_GOAL: "Goal changed by",
+    }[Decision(item.decision)]
+    name = user.get_username()
+    runs.move(
+        run,
+        RunStatus.SUCCEEDED if approved else RunStatus.ESCALATED,
+        stop_reason=StopReason.ACCEPTED_BY_PERSON if approved else StopReason.CLOSED_BY_PERSON,
+        reason=f"{words} {name}.",
+        actor=name,
+        kind="governed",
+    )
 
 
 def cancel(run: Run, *, actor: str) -> bool:

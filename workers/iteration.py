@@ -20,7 +20,7 @@ from loops.models import AgentProfile, Decision, Escalation, Run
 from loops.patterns import get
 from loops.patterns.base import BuildInfo, Pattern
 from loops.store import attempts, ledger, runs
-from workers import conclude, dispatch, slots
+from workers import conclude, dispatch, graphs, slots
 from workers.box import Box
 from workers.crashpoints import reach
 from workers.effects import RunCommands, RunWorkspace
@@ -46,7 +46,7 @@ def run_iteration(run_id: int, attempt_no: int, *, worker: str) -> None:
     3. Keep the lease while the attempt goes on.
     4. Act: one step of the pattern's loop, in the run's own workspace.
     5. Commit what it came to, in one transaction under the lease's token.
-    6. Free the slots and put the next wake-ups on the broker.
+    6. Free the slots, let its graph react, and put the next wake-ups on the broker.
     """
     claim = attempts.claim(run_id, attempt_no, worker=worker)
     if claim is None:
@@ -62,6 +62,8 @@ def run_iteration(run_id: int, attempt_no: int, *, worker: str) -> None:
             _attempt(run, lease)
     finally:
         _free(lease)
+    if run.graph_id is not None:
+        graphs.react(run.graph_id)
     dispatch.run_pass()
 
 

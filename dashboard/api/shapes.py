@@ -60,9 +60,9 @@ def run_head(run: Run) -> dict[str, Any]:
         "status": status.value,
         "stop_reason": str(stop_reason),
         "outcome": figures.outcome_words(run),
-        "reason": run.reason,
+        "reason": run.sentence,
         "iterations": {"used": run.iterations, "allowed": run.limit_iterations},
-        "meters": [_meter(meter) for meter in figures.meters(run)],
+        "meters": [meter_shape(meter) for meter in figures.meters(run)],
         "active_ms": run.active_ms,
         "cancel_requested": run.cancel_requested,
         "event_seq": run.event_seq,
@@ -134,7 +134,8 @@ def decision_shape(item: Escalation) -> dict[str, Any] | None:
     }
 
 
-def _meter(meter: figures.Meter) -> dict[str, Any]:
+def meter_shape(meter: figures.Meter) -> dict[str, Any]:
+    """Spent, reserved and cap of one axis."""
     is_money = meter.axis == "cost_microusd"
     values = {"used": meter.used, "reserved": meter.reserved, "cap": meter.cap}
     if is_money:

@@ -76,6 +76,7 @@ class StopReason(StrEnum):
     CAPABILITY_UNAVAILABLE = "capability_unavailable"
     TOOL_UNAUTHORIZED = "tool_unauthorized"
     AGENT_UNUSABLE_ANSWER = "agent_unusable_answer"
+    GOVERNOR = "governor"
 
 
 LIMIT_REASONS = frozenset(
@@ -143,6 +144,7 @@ SENTENCES: dict[StopReason, str] = {
     StopReason.CAPABILITY_UNAVAILABLE: "A tool that the plan needs is not available.",
     StopReason.TOOL_UNAUTHORIZED: "A plan needs a tool that the task may not use.",
     StopReason.AGENT_UNUSABLE_ANSWER: "An agent gave no usable answer, its repair neither.",
+    StopReason.GOVERNOR: "The governor of its graph decides.",
 }
 
 MOVES: dict[RunStatus, frozenset[RunStatus]] = {

@@ -29,6 +29,10 @@ class Run(models.Model):
     """One bounded execution of a task. Its row is the authority on status and budget."""
 
     task = models.ForeignKey(Task, on_delete=models.PROTECT, related_name="runs")
+    graph = models.ForeignKey(
+        "loops.Graph", null=True, on_delete=models.PROTECT, related_name="runs"
+    )
+    """The task's, here again: each reservation must know it without a join."""
     number = models.PositiveIntegerField(default=1)
     status = models.CharField(max_length=20, choices=_statuses, default=RunStatus.QUEUED)
     stop_reason = models.CharField(max_length=40, blank=True)

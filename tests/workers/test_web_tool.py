@@ -65,7 +65,7 @@ def test_s2_24_every_other_address_is_refused_before_anything_is_sent(url: str) 
         "172.16.0.1",
         "192.168.1.1",
         "169.254.169.254",
-        "0.0.0.0",
+        "0.0.0.0",  # noqa: S104
         "100.64.0.1",
         "224.0.0.1",
         "::1",
@@ -102,7 +102,7 @@ class Answers(BaseHTTPRequestHandler):
 
     hosts: list[str] = []
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         self.hosts.append(self.headers["Host"])
         if self.path == "/redirect":
             self.send_response(302)

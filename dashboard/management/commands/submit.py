@@ -13,8 +13,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
 from dashboard.local.database import prepare_database
-from dashboard.local.errors import CannotStart, ChildFailed
-from dashboard.local.stack import local_stack
+from dashboard.local.errors import CannotStart
+from dashboard.local.stack import local_stack, something_works
 from dashboard.local.supervisor import Supervisor
 from dashboard.progress import EXIT_CODES, Stopped, follow
 from dashboard.results import how_to_take
@@ -25,6 +25,7 @@ from loops.store.submit import Refused
 from workers.intake import TaskRequest, accept
 
 USAGE_ERROR = 2
+INTERRUPTED = 130
 
 
 class Command(BaseCommand):
@@ -87,15 +88,19 @@ class Command(BaseCommand):
             self.stdout.write(f"Note: {note}")
         if options["wait"]:
             sys.exit(self._wait(run))
-        self.stdout.write("It starts as soon as a worker is there: `make up` starts one.")
+        if not something_works():
+            self.stdout.write("It starts as soon as a worker is there: `make up` starts one.")
 
     def _wait(self, run: Run) -> int:
-        with local_stack(say=self.stdout.write) as stack:
-            try:
-                (run,) = follow([run.pk], self.stdout.write, alive=stack.alive)
-            except (Stopped, ChildFailed, KeyboardInterrupt):
-                self.stderr.write(f"{run.task.key} goes on as soon as a worker is there again.")
-                return 1
+        try:
+            with local_stack(say=self.stdout.write) as alive:
+                (run,) = follow([run.pk], self.stdout.write, alive=alive)
+        except KeyboardInterrupt:
+            self.stderr.write(f"Not waiting any more. {run.task.key} {_goes_on()}.")
+            return INTERRUPTED
+        except (Stopped, CannotStart) as error:
+            self.stderr.write(f"{error}\n{run.task.key} is stored and {_goes_on()}.")
+            return 1
         self.stdout.write(f"{run.task.key}: {run.sentence or run.status}")
         for line in how_to_take(run):
             self.stdout.write(line)
@@ -131,6 +136,10 @@ class Command(BaseCommand):
         if options["fix"]:
             spec["fixes"] = options["fix"]
         return spec | dict(_pairs(options["set"], "--set"))
+
+
+def _goes_on() -> str:
+    return "goes on" if something_works() else "goes on as soon as a worker is there again"
 
 
 def _json_object(source: str) -> dict[str, Any]:

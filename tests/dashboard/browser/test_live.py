@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -214,3 +215,25 @@ def test_rows_are_walked_and_single_keys_can_be_switched_off(
     tab.keyboard.press("Escape")
     tab.keyboard.press("j")
     expect(tab.get_by_role("link", name="older")).not_to_be_focused()
+
+
+def test_a_session_that_ended_and_another_pattern_lose_nothing_that_was_typed(
+    tab: Page, web: Web, project: Project
+) -> None:
+    kept = tab.context.cookies()
+    tab.goto(f"{web.address}/tasks/new/one_pass/")
+    tab.locator("#id_title").fill("Half a thought")
+    tab.locator("[id='id_spec.command']").fill("make all")
+    tab.context.clear_cookies(name="sessionid")
+    tab.get_by_role("button", name="Start task").click()
+    expect(tab).to_have_url(re.compile("/login/"))
+    tab.context.add_cookies(kept)
+    tab.goto(f"{web.address}/tasks/new/one_pass/")
+    expect(tab.locator("[id='id_spec.command']")).to_have_value("make all")
+    tab.get_by_role("link", name="contract", exact=True).click()
+    expect(tab.locator("#id_title")).to_have_value("Half a thought")
+    tab.locator("[id='id_spec.builder']").fill("retry_feature")
+    tab.get_by_role("button", name="Start task").click()
+    expect(tab.locator("h1")).to_have_text("Half a thought")
+    tab.goto(f"{web.address}/tasks/new/one_pass/")
+    expect(tab.locator("#id_title")).to_have_value("")
