@@ -164,7 +164,13 @@ class RunTools:
 
     def _act(self, tool: Tool, use: ToolUse) -> partial[Said]:
         run = partial(tool.run, self._context(use), _arguments(tool, use.parameters))
-        return partial(bounded, run, self._recorder.lease, traces=tool.leaves_traces)
+        return partial(
+            bounded,
+            run,
+            self._recorder.lease,
+            traces=tool.leaves_traces,
+            most_seconds=tool.most_seconds,
+        )
 
     def _noted(self, tool: Tool | None, said: Said) -> Performed:
         unknown = said.status is ToolStatus.OUTCOME_UNKNOWN

@@ -82,6 +82,8 @@ class State(StateModel):
     """Pieces of evidence so far."""
     findings: tuple[Finding, ...] = ()
     """What the last review left open."""
+    seen: tuple[str, ...] = ()
+    """Keys of those findings: one that comes again stops the run, unless a person let it go on."""
     settled: tuple[Settled, ...] = ()
     words: str = ""
     """What a person said, for the next planner or reviser."""
@@ -201,6 +203,7 @@ class Moves:
             grants=state.grants + 1,
             revision=state.revision + 1,
             rejections=0,
+            seen=(),
             words=words,
             action=None,
             stop="",

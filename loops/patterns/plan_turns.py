@@ -191,8 +191,8 @@ class Turns:
     def _after(self, state: State, review: Review) -> State:
         figures = self.effects.meter.read()
         view = self.moves.view(state, figures)
-        before = {finding.key for finding in state.findings}
-        judged = state.but(findings=review.open_findings)
+        keys = tuple(finding.key for finding in review.open_findings)
+        judged = state.but(findings=review.open_findings, seen=keys)
         match next_status(view, review, now=figures.now):
             case PlanStatus.SUCCEEDED:
                 return self.moves.to(judged, PlanStatus.SUCCEEDED)
@@ -207,7 +207,7 @@ class Turns:
             case PlanStatus.FAILED:
                 stop = limit_reached(view, now=figures.now) or StopReason.REVISIONS
                 return self.moves.fail(judged, stop)
-        again = repeated_finding(review, before)
+        again = repeated_finding(review, state.seen)
         if again is not None:
             return self.moves.fail(judged, StopReason.REPEATED_FINDING, again.line)
         return self.moves.to(judged, PlanStatus.REVISING, revision=state.revision + 1)

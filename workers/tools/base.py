@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ class Tool:
     """Raises `ToolError` when surely nothing was done; after anything else nobody knows."""
     in_workspace: bool = False
     """It changes nothing outside the workspace, whose snapshots take back what was half done."""
+    most_seconds: float = math.inf
     needs: str = ""
     """`workspace`, `checks` or `hosts`: what must be there for it to be of use."""
     probe: Callable[[ToolContext, Any], bool | None] | None = None

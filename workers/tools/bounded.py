@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +32,9 @@ def seconds_for(lease: Lease) -> float:
     return float(min(lease.seconds_left, settings.LOOPWARDEN_COMMAND_SECONDS))
 
 
-def bounded(run: Callable[[], str], lease: Lease, *, traces: bool) -> Said:
+def bounded(
+    run: Callable[[], str], lease: Lease, *, traces: bool, most_seconds: float = math.inf
+) -> Said:
     """Run it in a thread of its own, and wait no longer than it may take.
 
     Only a `ToolError` says that nothing was done. Any other end of a tool that leaves traces, time
@@ -40,7 +43,7 @@ def bounded(run: Callable[[], str], lease: Lease, *, traces: bool) -> Said:
     found: list[Said] = []
     thread = threading.Thread(target=lambda: found.append(_run(run, traces)), daemon=True)
     thread.start()
-    left = seconds_for(lease)
+    left = min(seconds_for(lease), most_seconds)
     while thread.is_alive() and left > 0 and not lease.lost.is_set():
         thread.join(_POLL_SECONDS)
         left -= _POLL_SECONDS

@@ -154,5 +154,6 @@ HTTP_GET = Tool(
     risk=Risk.READ,
     arguments=HttpGet,
     run=_get,
+    most_seconds=MOST_SECONDS,
     needs="hosts",
 )

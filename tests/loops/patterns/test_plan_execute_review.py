@@ -270,6 +270,19 @@ def test_s2_34_the_same_finding_twice_stops_it_with_what_remains() -> None:
     assert report(found.state)["remains"] == ["a.txt exists: not met. Write it."]
 
 
+def test_s2_34_after_a_person_let_it_go_on_the_count_starts_anew() -> None:
+    open_ = review("revise", finding("a", "not_met", fix="Write it."))
+    fixes = [plan(step(id_, acceptanceCriteria=["a.txt exists"])) for id_ in "cd"]
+    found = play(
+        planner=[plan(step("a"))],
+        reviser=[*fixes, plan(step("e", acceptanceCriteria=["a.txt exists"]))],
+        reviewer=[open_, open_, open_, review("accept", finding("a", "met", "e4"))],
+    )
+    found.go()
+    assert found.cause == "repeated_finding"
+    assert found.say("continue", "Look in the other folder.").outcome is Outcome.SUCCESS
+
+
 @pytest.mark.parametrize(
     ("used", "limits", "cause"),
     [
