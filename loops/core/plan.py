@@ -77,6 +77,8 @@ class Ground:
     """Tools that can be used now."""
     authorized: Mapping[str, Risk]
     """Tools that this task may use, and what each can do."""
+    failed: Collection[str] = ()
+    """Ids of steps that have ended without being done: nothing may wait for them."""
     scope: Collection[str] | None = None
     """The only criteria that a correction may work on; None for a first plan."""
 
@@ -88,7 +90,7 @@ def problems_of(plan: Plan, ground: Ground, *, after: Sequence[PlanStep] = ()) -
     """
     whole = replace(plan, steps=(*after, *plan.steps))
     return [
-        *_ids(whole),
+        *_ids(whole, ground.failed),
         *_cycles(whole),
         *_size(plan, ground),
         *(problem for step in plan.steps for problem in _tool(step, ground)),
@@ -126,22 +128,20 @@ def open_assumptions(plan: Plan, settled: Collection[str]) -> tuple[str, ...]:
     return tuple(one for one in plan.assumptions if normalised(one) not in known)
 
 
-def _ids(plan: Plan) -> list[PlanProblem]:
+def _ids(plan: Plan, failed: Collection[str]) -> list[PlanProblem]:
     times = Counter(step.id for step in plan.steps)
     found = [
         PlanProblem(code="duplicate_id", message=f"The id {id_!r} stands at {count} steps.")
         for id_, count in times.items()
         if count > 1
     ]
-    return found + [
-        PlanProblem(
-            code="missing_dependency",
-            message=f"Step {step.id!r} depends on {one!r}, which is no step of the plan.",
-        )
-        for step in plan.steps
-        for one in step.depends_on
-        if one not in times
-    ]
+    for step in plan.steps:
+        for one in step.depends_on:
+            if one not in times or one in failed:
+                why = "which was not done" if one in failed else "which is no step of the plan"
+                message = f"Step {step.id!r} depends on {one!r}, {why}."
+                found.append(PlanProblem(code="missing_dependency", message=message))
+    return found
 
 
 def _cycles(plan: Plan) -> list[PlanProblem]:

@@ -102,6 +102,7 @@ class Turns:
             remaining_steps=self._remaining(state),
             available=tools.available(),
             authorized={name: tool.risk for name, tool in tools.authorized().items()},
+            failed=state.ended - state.completed,
             scope=state.scope if state.criteria else None,
         )
         problems = problems_of(proposed, ground, after=kept.steps if kept else ())

@@ -49,6 +49,17 @@ def test_s2_12_a_dependency_that_is_no_step_is_refused() -> None:
     assert codes(plan(step("a", "ghost"))) == ["missing_dependency"]
 
 
+def test_s2_12_nothing_may_wait_for_a_step_that_was_not_done() -> None:
+    (problem,) = problems_of(plan(step("b", "a")), replace(GROUND, failed={"a"}), after=[step("a")])
+    assert (problem.code, "was not done" in problem.message) == ("missing_dependency", True)
+    assert problems_of(plan(step("b", "a")), GROUND, after=[step("a")]) == []
+
+
+def test_s2_12_the_id_of_a_step_that_has_ended_is_taken() -> None:
+    (problem,) = problems_of(plan(step("a")), GROUND, after=[step("a")])
+    assert problem.code == "duplicate_id"
+
+
 def test_s2_13_rc162_a_cycle_is_named_with_its_path() -> None:
     (problem,) = problems_of(plan(step("a", "b"), step("b", "a")), GROUND)
     assert (problem.code, problem.path) == ("cycle", ("a", "b", "a"))
