@@ -230,7 +230,6 @@ def _by_a_tool(effects: Effects, context: LoopContext[int]) -> ActionDecision[in
     "policy",
     [
         add_one,
-        lambda context: add_one(context),
         _Adder(),
         _Adder().add,
         _by_one_agent,
