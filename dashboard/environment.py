@@ -19,6 +19,8 @@ KNOWN: dict[str, str] = {
     "LOOPWARDEN_PORT": "port of the web server that `make up` starts",
     "LOOPWARDEN_REPO_ROOTS": "colon-separated folders that repositories may be taken from",
     "LOOPWARDEN_CONTRACTS": "comma-separated name=module:function of loop contracts",
+    "LOOPWARDEN_TOOLS": "comma-separated name:risk=module:function of tools for plans",
+    "LOOPWARDEN_HTTP_HOSTS": "comma-separated hosts that a plan's http_get may read from",
     "LOOPWARDEN_LEASE_SECONDS": "how long a silent worker keeps its attempt",
     "LOOPWARDEN_COMMAND_SECONDS": "longest time that one command may run",
     "LOOPWARDEN_ATTEMPT_SECONDS": "longest time that one attempt may take",

@@ -12,6 +12,8 @@ from loops.models import Event, Run
 
 _POLL_SECONDS = 0.2
 
+USAGE_ERROR = 2
+INTERRUPTED = 130
 EXIT_CODES: dict[RunStatus, int] = {
     RunStatus.SUCCEEDED: 0,
     RunStatus.FAILED: 1,

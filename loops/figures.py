@@ -10,8 +10,8 @@ from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from loops.core.contract import Judgment
-from loops.core.lifecycle import LIMIT_REASONS, RunStatus, StopReason
-from loops.models import Attempt, AttemptStatus, Escalation, Graph, Run
+from loops.core.lifecycle import LIMIT_REASONS, SENTENCES, RunStatus, StopReason
+from loops.models import Attempt, AttemptStatus, Escalation, Graph, Run, Task
 
 _TONES = {
     "checks failed": "checks",
@@ -100,26 +100,88 @@ def rail(run: Run, attempts: list[Attempt]) -> list[Slot]:
     return slots + [Slot(tone="", title="not used")] * room
 
 
+_METERED = {
+    "model_calls": "Model calls",
+    "tokens": "Tokens",
+    "cost_microusd": "Cost",
+    "tool_calls": "Tool calls",
+}
+
+
 def meters(run: Run | Graph) -> list[Meter]:
     """The counted axes that are capped or used."""
-    titles = {
-        "model_calls": "Model calls",
-        "tokens": "Tokens",
-        "cost_microusd": "Cost",
-        "tool_calls": "Tool calls",
-    }
-    found = []
-    for axis, title in titles.items():
-        meter = Meter(
+    found = _all_meters(run)
+    return [meter for meter in found if meter.cap is not None or meter.used or meter.reserved]
+
+
+def _all_meters(run: Run | Graph) -> list[Meter]:
+    return [
+        Meter(
             axis=axis,
             title=title,
             used=getattr(run.used, axis),
             reserved=getattr(run.reserved, axis),
             cap=getattr(run, f"limit_{axis}"),
         )
-        if meter.cap is not None or meter.used or meter.reserved:
-            found.append(meter)
-    return found
+        for axis, title in _METERED.items()
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """Why a run stopped, what it used of each limit, and what was said last (RC061)."""
+
+    stop_reason: str
+    sentence: str
+    counters: tuple[Meter, ...]
+    """Every axis, also those without a cap."""
+    last_reasons: tuple[str, ...]
+    """Of the last judgment; empty after one that asked for nothing."""
+
+
+def account(run: Run) -> Account | None:
+    """The account of a run that ended or waits for a person; None while it goes on."""
+    status, stop_reason = effective_status(run)
+    if status in (RunStatus.QUEUED, RunStatus.RUNNING):
+        return None
+    return Account(
+        stop_reason=str(stop_reason),
+        sentence=sentence(run),
+        counters=(
+            _counter("iterations", "Iterations", run.iterations, run.limit_iterations),
+            _counter("errors", "Errors", run.errors, run.limit_errors),
+            *_all_meters(run),
+            _counter(
+                "active_seconds",
+                "Seconds of work",
+                run.active_ms // 1000,
+                run.limit_active_seconds,
+            ),
+        ),
+        last_reasons=_last_reasons(run),
+    )
+
+
+def _counter(axis: str, title: str, used: int, cap: int | None) -> Meter:
+    return Meter(axis=axis, title=title, used=used, reserved=0, cap=cap)
+
+
+def _last_reasons(run: Run) -> tuple[str, ...]:
+    judged = run.events.filter(data__has_key="reasons").order_by("-seq").first()
+    if judged is None:
+        return ()
+    if reasons := judged.data["reasons"]:
+        return tuple(reasons)
+    attempt = run.attempts.filter(no=judged.data["no"]).first()
+    return (attempt.feedback,) if attempt and attempt.feedback else ()
+
+
+def sentence(run: Run) -> str:
+    """Why the run is where it is now, in one sentence; empty while it simply goes on."""
+    status, stop_reason = effective_status(run)
+    if status is not RunStatus(run.status):
+        return SENTENCES[StopReason(stop_reason)]
+    return run.sentence
 
 
 def effective_status(run: Run, now: datetime | None = None) -> tuple[RunStatus, str]:
@@ -194,20 +256,41 @@ def attempts_of(run: Run) -> list[Attempt]:
 
 
 RATED_RUNS = 100
+FEWEST_RATED = 3
+"""Fewer stopped runs say nothing about a contract."""
 
 
-def cap_hit_rate(pattern: str) -> tuple[int, int]:
-    """How many of the pattern's last stopped runs used up their iterations, and how many there are.
+@dataclass(frozen=True, kw_only=True)
+class CapHits:
+    """How many of the last stopped runs of a kind of contract used up their iterations."""
+
+    kind: str
+    """The pattern, and for contracts of one's own their builder."""
+    hits: int
+    stopped: int
+
+    @property
+    def always(self) -> bool:
+        """It exhausts each time: the cap is too low, or the goal is out of reach (S1-16)."""
+        return self.hits == self.stopped >= FEWEST_RATED
+
+
+def cap_hits(task: Task) -> CapHits:
+    """The rate for contracts like the task's, in its project.
 
     A cap that is hit often is too low for good tasks, or the tasks are not (S0-18).
     """
+    alike, kind = Q(task__pattern=task.pattern, task__project=task.project_id), task.pattern
+    builder = task.spec_dict.get("builder")
+    if builder:
+        alike, kind = alike & Q(task__spec__builder=builder), f"{kind} {builder}"
     asked = Escalation.objects.filter(run=OuterRef("pk"), cause=StopReason.ITERATIONS)
     stopped = (
-        Run.objects.filter(task__pattern=pattern)
+        Run.objects.filter(alike)
         .exclude(status__in=[RunStatus.QUEUED, RunStatus.RUNNING])
         .annotate(hit=Q(stop_reason=StopReason.ITERATIONS) | Exists(asked))
         .order_by("-pk")
         .values_list("hit", flat=True)[:RATED_RUNS]
     )
     hits = list(stopped)
-    return sum(hits), len(hits)
+    return CapHits(kind=kind, hits=sum(hits), stopped=len(hits))

@@ -13,6 +13,7 @@ from loops.core.errors import LoopwardenError
 from loops.core.lifecycle import RunStatus, StopReason, check_move
 from loops.figures import effective_status
 from loops.models import AttemptStatus, Decision, Escalation, EscalationStatus, Run
+from loops.patterns.base import Answer
 from loops.store import attempts, runs
 
 if TYPE_CHECKING:
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
 
 MOST_ROUNDS = 100
 _GO_ON = (Decision.CONTINUE, Decision.REFACTOR)
+_ANSWERS = (
+    Decision.APPROVE,
+    Decision.REJECT,
+    Decision.ANSWER,
+    Decision.HAPPENED,
+    Decision.NOT_HAPPENED,
+)
+_IN_WORDS = (Decision.REJECT, Decision.ANSWER)
 _KEPT = (
     AttemptStatus.JUDGED,
     AttemptStatus.LIMIT,
@@ -107,7 +116,8 @@ def decide(
     2. The decision is recorded with who and when.
     3. The run moves on: again in the queue with guidance, from where it stands or with the attempt
        undone, or accepted as it is, or closed. To go on it gets `iterations` more rounds (and once
-       more of what ran out, as the packet said), unless it only paused and has rounds left.
+       more of what ran out, as the packet said), unless it only paused and has rounds left. An
+       answer to a question of the loop grants nothing: the loop finds it and goes on.
 
     Raises `BadDecision` or `NotPossibleNow`; nothing is changed then.
     """
@@ -136,6 +146,8 @@ def decide(
             _govern(run, item, user)
         elif decision in _GO_ON:
             _queue_again(run, item, user)
+        elif decision in _ANSWERS:
+            _answered(run, item, user)
         else:
             _end(run, Decision(decision), user)
     return item
@@ -150,6 +162,8 @@ def _check(item: Escalation, decision: str, guidance: str, iterations: int) -> N
         raise BadDecision("guidance", "say what the next round should do differently")
     if decision in _GO_ON and not _has_rounds_left(item) and not 1 <= iterations <= MOST_ROUNDS:
         raise BadDecision("iterations", f"must be between 1 and {MOST_ROUNDS}")
+    if decision in _IN_WORDS and item.cause != StopReason.GOVERNOR and not guidance.strip():
+        raise BadDecision("guidance", "say it in words: they go to the agent")
 
 
 def _why_not(item_id: int, digest: str) -> str:
@@ -193,6 +207,29 @@ def _queue_again(run: Run, item: Escalation, user: User) -> None:
             "errors": 0,
         },
     )
+
+
+def _answered(run: Run, item: Escalation, user: User) -> None:
+    name, label = user.get_username(), Decision(item.decision).label.lower()
+    runs.move(
+        run,
+        RunStatus.QUEUED,
+        stop_reason=None,
+        reason="",
+        actor=name,
+        kind="answered",
+        text=f"{name} decided: {label}",
+        extra={"next_at": Now(), "ended_at": None, "errors": 0},
+    )
+
+
+def answer_of(run: Run) -> Answer | None:
+    """The newest decision on something that the loop itself had asked, with what was shown."""
+    decided = Escalation.objects.filter(run=run, decision__in=(*_GO_ON, *_ANSWERS))
+    found = decided.filter(packet__has_key="asks").order_by("-pk").first()
+    if found is None:
+        return None
+    return Answer(decision=found.decision, words=found.guidance.strip(), shown=found.packet["asks"])
 
 
 def _next_feedback(run: Run, item: Escalation) -> str:

@@ -26,7 +26,13 @@ from loops.patterns.findings import as_feedback
 from loops.store.attempts import Conclusion
 
 _RETRY_SECONDS = 2
-_NOT_FOR_PEOPLE = (StopReason.COMMAND_NOT_FOUND, StopReason.WORKSPACE)
+_NOT_FOR_PEOPLE = (
+    StopReason.COMMAND_NOT_FOUND,
+    StopReason.WORKSPACE,
+    StopReason.PLAN_REJECTED,
+    StopReason.CAPABILITY_UNAVAILABLE,
+    StopReason.TOOL_UNAUTHORIZED,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,7 +226,7 @@ def _escalated(facts: Facts, escalation: Escalation, draft: Conclusion) -> Endin
     """A loop that got stuck stops like at a limit; where nobody is to be asked, it has failed."""
     cause = StopReason(escalation.cause)
     reason = escalation.reason or SENTENCES[cause]
-    if cause in LIMIT_REASONS:
+    if cause in LIMIT_REASONS and facts.run.task.on_limit == OnLimit.STOP:
         return _at_limit(facts, cause, reason, draft)
     if cause in _NOT_FOR_PEOPLE and facts.run.task.on_limit == OnLimit.STOP:
         return Ending(
@@ -269,12 +275,17 @@ def _gate(facts: Facts, escalation: Escalation, draft: Conclusion) -> Ending:
             cause=cause,
             reason=reason,
             packet=_packet(facts, escalation, reason, draft),
-            allowed=_allowed(facts, cause, acceptable=acceptable),
+            allowed=_asked(escalation) or _allowed(facts, cause, acceptable=acceptable),
             model_said=draft.label,
             proposal=escalation.proposal or "",
             required_authority=escalation.required_authority,
         ),
     )
+
+
+def _asked(escalation: Escalation) -> tuple[Decision, ...]:
+    words = escalation.ask.decisions if escalation.ask else ()
+    return tuple(Decision(word) for word in words)
 
 
 def _also_grants(run: Run, cause: StopReason) -> dict[str, Any]:
@@ -314,4 +325,5 @@ def _packet(facts: Facts, escalation: Escalation, reason: str, draft: Conclusion
         **_also_grants(run, StopReason(escalation.cause)),
         **({"proposal": escalation.proposal} if escalation.proposal else {}),
         **facts.evidence.packet,
+        **({"asks": dict(escalation.ask.shown)} if escalation.ask else {}),
     }

@@ -26,8 +26,10 @@ from workers.crashpoints import reach
 from workers.effects import RunCommands, RunWorkspace
 from workers.evidence import gather
 from workers.lease import Lease, heart
+from workers.meter import RunMeter
 from workers.recorder import CountersAway, Draining, Recorder
 from workers.run_agents import RunAgents
+from workers.run_tools import RunTools
 from workers.sandbox import detect
 
 log = logging.getLogger(__name__)
@@ -107,7 +109,14 @@ def _act(run: Run, lease: Lease) -> conclude.Ending:
             commands = RunCommands(recorder, box, sandbox)
             agents = RunAgents(run, recorder, box, commands)
             workspace = RunWorkspace(recorder, box)
-            effects = Effects(agents=agents, commands=commands, workspace=workspace)
+            tools = RunTools(run, pattern.tools(spec), recorder, box, commands)
+            effects = Effects(
+                agents=agents,
+                commands=commands,
+                workspace=workspace,
+                tools=tools,
+                meter=RunMeter(run.pk),
+            )
             try:
                 decided = gates.decided_on(run)
                 if decided is not None and decided.decision == Decision.REFACTOR:
@@ -151,6 +160,7 @@ def _advance(
         budget=run.limit_iterations,
         seed=f"{settings.SECRET_KEY}:{run.pk}:{run.attempt_no}",
         decided=decided.decision if decided else "",
+        answer=gates.answer_of(run) if pattern.asks else None,
     )
     contract = pattern.build(spec, state, effects, info)
     progress = Progress(state=state, attempts=run.iterations, feedback=run.feedback)

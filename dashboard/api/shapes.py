@@ -60,7 +60,7 @@ def run_head(run: Run) -> dict[str, Any]:
         "status": status.value,
         "stop_reason": str(stop_reason),
         "outcome": figures.outcome_words(run),
-        "reason": run.sentence,
+        "reason": figures.sentence(run),
         "iterations": {"used": run.iterations, "allowed": run.limit_iterations},
         "meters": [meter_shape(meter) for meter in figures.meters(run)],
         "active_ms": run.active_ms,
@@ -80,7 +80,32 @@ def run_shape(run: Run, lines: list[AttemptLine], *, earlier: bool) -> dict[str,
         **run_head(run),
         "attempts": [_attempt(line) for line in reversed(lines)],
         "earlier_attempts_left_out": earlier,
+        "account": account_shape(run),
+        "cap_hits": _cap_hits(run.task),
         "result": run.result,
+    }
+
+
+def account_shape(run: Run) -> dict[str, Any] | None:
+    """Why it stopped, what it used of which limit, what was said last; None while it goes on."""
+    found = figures.account(run)
+    if found is None:
+        return None
+    return {
+        "stop_reason": found.stop_reason,
+        "sentence": found.sentence,
+        "counters": [meter_shape(counter) for counter in found.counters],
+        "last_reasons": list(found.last_reasons),
+    }
+
+
+def _cap_hits(task: Task) -> dict[str, Any]:
+    rate = figures.cap_hits(task)
+    return {
+        "of": rate.kind,
+        "hits": rate.hits,
+        "stopped": rate.stopped,
+        "always_exhausts": rate.always,
     }
 
 

@@ -36,6 +36,11 @@ def local_stack(say: Callable[[str], object]) -> Iterator[Callable[[], bool]]:
         yield alive
 
 
+def goes_on() -> str:
+    """What becomes of a task when nobody waits for it any more."""
+    return "goes on" if something_works() else "goes on as soon as a worker is there again"
+
+
 def something_works() -> bool:
     """Whether a supervisor of this data folder or a worker anywhere takes up what is queued."""
     if Supervisor.running(settings.DATA_DIR):

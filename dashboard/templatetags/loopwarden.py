@@ -113,6 +113,17 @@ def meter(of: figures.Meter) -> dict[str, Any]:
     }
 
 
+@register.simple_tag
+def counted(of: figures.Meter) -> str:
+    """What was used of a limit, in words."""
+    write = display.money if of.axis == "cost_microusd" else display.count
+    return (
+        f"{write(of.used)} of {write(of.cap)}"
+        if of.cap is not None
+        else (f"{write(of.used)}, no limit")
+    )
+
+
 @register.inclusion_tag("dashboard/parts/pill.html")
 def pill(words: str, tone: str) -> dict[str, str]:
     """Colour, shape and word together."""

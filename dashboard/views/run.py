@@ -21,8 +21,8 @@ from dashboard.texts import stored_head, stored_tail
 from dashboard.timeline import AttemptLine, timeline
 from dashboard.views.fragments import live_page
 from loops import gates
-from loops.core.lifecycle import SENTENCES, RunStatus, StopReason
-from loops.figures import cap_hit_rate, effective_status, meters
+from loops.core.lifecycle import RunStatus
+from loops.figures import account, cap_hits, effective_status, meters, sentence
 from loops.models import Escalation, Run
 from loops.patterns import UnknownPattern, get
 from loops.store import artifacts
@@ -68,6 +68,7 @@ def task(request: HttpRequest, pk: int) -> HttpResponse:
         "most_events": MOST_EVENTS,
         "contract": _contract(run),
         "result": result,
+        "account": account(run),
         "produced": stored_head(result["text"], ANSWER_LINES) if result.get("text") else None,
         **_tab_context(request, tab, run, lines, item),
     }
@@ -117,9 +118,9 @@ def _newest_run(task_id: int) -> Run:
 
 def _why(run: Run) -> str:
     """One sentence: why it is where it is."""
-    status, stop_reason = effective_status(run)
+    status, _ = effective_status(run)
     if status is not RunStatus(run.status):
-        return SENTENCES[StopReason(stop_reason)]
+        return sentence(run)
     if run.cancel_requested and not run.is_terminal:
         return "It stops as soon as its worker hears of the cancel."
     if run.sentence and status is not RunStatus.RUNNING:
@@ -155,8 +156,7 @@ def _contract(run: Run) -> dict[str, Any]:
         for name, value in run.task.spec_dict.items()
         if value not in ("", [], None, run.task.local_aim, usual.get(name))
     ]
-    hits, stopped = cap_hit_rate(run.task.pattern)
-    return {"stops_when": stops_when, "spec": lines, "hits": hits, "stopped": stopped}
+    return {"stops_when": stops_when, "spec": lines, "rate": cap_hits(run.task)}
 
 
 def _spec_line(title: str, value: Any) -> SpecLine:

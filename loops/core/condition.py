@@ -1,6 +1,7 @@
 """A loop condition as data: comparisons joined by `and` and `or`, read and never executed (S4-22).
 
-`strategy != "pass" and iterations < max` is one. `and` binds tighter than `or`.
+`strategy != "pass" and iterations < max` is one. `and` binds tighter than `or`. They may be written
+`&&` and `||`: then it is an expression of CEL, of which this is a small part.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from loops.core.errors import ContractError
 
 Value = str | int
 
-_TOKEN = re.compile(r'\s*(?:("[^"\n]*")|(\d{1,9})|(==|!=|<=|>=|<|>)|([A-Za-z_]\w*))')
+_TOKEN = re.compile(r'\s*(?:("[^"\n]*")|(\d{1,9})|(==|!=|<=|>=|<|>|&&|\|\|)|([A-Za-z_]\w*))')
+_WORDS = {"&&": "and", "||": "or"}
 _EQUAL: dict[str, Callable[[Any, Any], bool]] = {"==": operator.eq, "!=": operator.ne}
 _ORDER: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
@@ -84,7 +86,8 @@ def _tokens(text: str) -> list[str]:
         found = _TOKEN.match(text, at)
         if found is None:
             raise BadCondition(f"cannot read the condition at {text[at : at + 20]!r}")
-        tokens.append(found[0].strip())
+        sign = found[0].strip()
+        tokens.append(_WORDS.get(sign, sign))
         at = found.end()
     return tokens
 

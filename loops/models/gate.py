@@ -30,6 +30,9 @@ class Decision(models.TextChoices):
     APPROVE = "approve", "Approve"
     REJECT = "reject", "Reject"
     CHANGE_GOAL = "change_goal", "Change the goal"
+    ANSWER = "answer", "Answer"
+    HAPPENED = "happened", "It happened"
+    NOT_HAPPENED = "not_happened", "It did not happen"
 
 
 class Escalation(models.Model):
@@ -51,7 +54,7 @@ class Escalation(models.Model):
     status = models.CharField(
         max_length=10, choices=EscalationStatus.choices, default=EscalationStatus.OPEN
     )
-    decision = models.CharField(max_length=12, choices=Decision.choices, blank=True)
+    decision = models.CharField(max_length=16, choices=Decision.choices, blank=True)
     guidance = models.TextField(blank=True)
     granted_iterations = models.PositiveIntegerField(default=0)
     decided_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)

@@ -266,6 +266,7 @@ class StepStatus(models.TextChoices):
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
+    OUTCOME_UNKNOWN = "outcome_unknown"  # sent, and nobody knows whether it happened
 
 
 def _step_kinds() -> list[tuple[str, str]]:
@@ -287,7 +288,7 @@ class Step(models.Model):
     name = models.TextField(blank=True)
     """The agent profile, or the command."""
     input_digest = models.CharField(max_length=64)
-    status = models.CharField(max_length=8, choices=StepStatus.choices)
+    status = models.CharField(max_length=16, choices=StepStatus.choices)
     result = models.JSONField(null=True)
     output = models.CharField(max_length=64, blank=True)
     """Artifact with the answer or the command's output."""

@@ -39,6 +39,29 @@ def ask(
     return read(answer_of(role, agents.ask(role, repair, system=system, schema=schema)))
 
 
+def ask_in_turn(
+    agents: Agents,
+    roles: Sequence[str],
+    messages: Sequence[Message],
+    *,
+    system: str,
+    read: Callable[[str], T],
+    schema: Mapping[str, Any] | None = None,
+) -> T:
+    """`ask` the first role and, after a refusal, the next one that the task names (S0-G6).
+
+    Each starts anew from the messages: what another model said is not handed on.
+    """
+    first, *others = roles
+    named = [first, *(role for role in others if agents.has(role))]
+    for role in named[:-1]:
+        try:
+            return ask(agents, role, messages, system=system, read=read, schema=schema)
+        except Refused:
+            continue
+    return ask(agents, named[-1], messages, system=system, read=read, schema=schema)
+
+
 def answer_of(role: str, reply: Reply) -> str:
     """The text of the reply. Raises `Refused`, `Truncated` or `EmptyAnswer`, in this order."""
     refuse_refusal(role, reply)

@@ -26,7 +26,7 @@ from loops.core.limits import Limits
 from loops.core.progress import Mark, Thresholds, exact, noted, stall
 from loops.core.verdict import VERDICT_SCHEMA, InvalidVerdict, parse_verdict
 from loops.core.wrapping import DATA_RULE, ESCAPE_RULE, Tag
-from loops.patterns.asking import Refused, ask
+from loops.patterns.asking import Refused, ask_in_turn
 from loops.patterns.base import (
     BuildInfo,
     Needs,
@@ -41,6 +41,9 @@ from loops.patterns.stalls import IdleAttempts, SameFindings
 
 MAX_CODER_REVIEWER_ITERATIONS = 5
 ACTIONS = frozenset({"write_code"})
+CODERS = ("coder", "fallback_coder")
+REVIEWERS = ("reviewer", "fallback_reviewer")
+"""Who is asked, and who after a refusal, if the task names one (S0-G6)."""
 
 CODER = (
     "You solve the task in the <task> tag. Answer with the complete result in exactly one fenced"
@@ -134,7 +137,7 @@ def _write(
     """One call of the coder, with one repair turn that costs no round (S0-G1)."""
     prompt = _coder_prompt(spec, info, context)
     try:
-        block = ask(agents, "coder", [prompt], system=CODER, read=only_fenced_block)
+        block = ask_in_turn(agents, CODERS, [prompt], system=CODER, read=only_fenced_block)
     except Refused as refusal:
         return _stop(StopReason.REFUSAL, str(refusal))
     except UnusableAnswer as fault:
@@ -177,9 +180,9 @@ def _review(spec: Spec, agents: Agents, info: BuildInfo, state: State) -> Evalua
     parts = [info.wrap(Tag.TASK, spec.task), info.wrap(Tag.CODE, state.code)]
     prompt = Message(role="user", content="\n\n".join(parts))
     try:
-        verdict = ask(
+        verdict = ask_in_turn(
             agents,
-            "reviewer",
+            REVIEWERS,
             [prompt],
             system=system,
             read=parse_verdict,
@@ -233,7 +236,7 @@ PATTERN = Pattern(
     build=build,
     load_state=lambda _, stored: State.model_validate(stored),
     needs=lambda _: Needs(roles=frozenset({"coder", "reviewer"})),
-    roles={"coder": True, "reviewer": True},
+    roles={"coder": True, "reviewer": True} | dict.fromkeys([CODERS[1], REVIEWERS[1]], False),
     allowed_actions=ACTIONS,
     default_limits=Limits(iterations=MAX_CODER_REVIEWER_ITERATIONS),
     default_on_limit="gate",

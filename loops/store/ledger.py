@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 from loops.core.errors import LoopwardenError
 from loops.core.lifecycle import RunStatus
 from loops.core.limits import Amount, first_refusal
-from loops.models import Reservation, ReservationState, Run
+from loops.models import Reservation, ReservationState, Run, Step, StepStatus
 from loops.statements import as_json, execute, fetch
 from loops.store.attempts import Claim
 
@@ -137,6 +137,28 @@ def close_lost(run_id: int, live_token: int) -> int:
             else:
                 closed += _close(reservation.pk, ReservationState.UNKNOWN, tokens=None, cost=None)
     return closed
+
+
+def may_have_been_sent(step: Step) -> bool:
+    """Whether an unfinished step may have reached the other side."""
+    return Reservation.objects.filter(
+        run_id=step.run_id,
+        attempt_no=step.attempt_no,
+        seq=step.seq,
+        state__in=[
+            ReservationState.IN_FLIGHT,
+            ReservationState.UNKNOWN,
+            ReservationState.SETTLED,
+        ],
+    ).exists()
+
+
+def mark_unknown(claim: Claim, step: Step, why: str) -> None:
+    """Say of a lost worker's step that nobody knows what became of it; nothing repeats it."""
+    held = Run.objects.filter(pk=claim.run_id, lease_token=claim.token, status=RunStatus.RUNNING)
+    Step.objects.filter(pk=step.pk, run__in=held).update(
+        status=StepStatus.OUTCOME_UNKNOWN, error=why, ended_at=Now()
+    )
 
 
 def void_and_sum(run_id: int) -> Amount:

@@ -10,7 +10,7 @@ from tests.dashboard.test_pages import text_of
 from tests.factories import add_attempt, make_run
 
 
-def test_s3_10_a_quota_skip_is_shown_differently_from_green(
+def test_s3_10_d4_a_quota_skip_is_shown_differently_from_green(
     pages: Client, project: Project
 ) -> None:
     run = make_run(

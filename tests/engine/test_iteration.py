@@ -102,7 +102,7 @@ def test_s3_06_it_fixes_a_repository_and_hands_out_a_branch_and_a_patch(tmp_path
     assert (repo / "calc.py").read_text() == ""
 
 
-def test_s3_06_the_last_fix_is_not_checked_again(tmp_path: Path) -> None:
+def test_s3_06_d6_the_last_fix_is_not_checked_again(tmp_path: Path) -> None:
     repo = scenes.repository(tmp_path / "repo", n="0\n")
     task = scenes.fix_task(repo, "test $(cat n) = 3", "echo $(($(cat n) + 1)) > n", iterations=3)
     run = scenes.drive(task.runs.get())

@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from dashboard.timeline import timeline
 from loops.core.lifecycle import RunStatus
-from loops.figures import cap_hit_rate
+from loops.figures import CapHits, cap_hits
 from loops.models import AgentProfile, Artifact, Reservation, Run, Step, StepKind, Task
 from loops.store import artifacts
 from loops.store.submit import Refused
@@ -122,7 +122,7 @@ def test_a_pair_of_models_works_until_approval_and_is_charged_what_is_billed() -
     assert step.result["price"]["output"].startswith("15")
 
 
-def test_s0_17_the_repair_turn_carries_the_thinking_and_nothing_stores_it(
+def test_s0_17_d3_the_repair_turn_carries_the_thinking_and_nothing_stores_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -377,15 +377,38 @@ def test_s0_20_a_pair_of_the_same_model_is_told_so_at_submission() -> None:
 
 
 def test_s0_18_how_often_the_rounds_are_used_up_is_counted_by_pattern() -> None:
-    assert cap_hit_rate("coder_reviewer") == (0, 0)
+    waiting = scenes.pair_task([], [], name="waiting")
+    assert cap_hits(waiting) == CapHits(kind="coder_reviewer", hits=0, stopped=0)
     hit = scenes.pair_task([scenes.code("a")], [scenes.changes("b")], name="hit", iterations=1)
     fine = scenes.pair_task([scenes.code("a")], [scenes.APPROVED], name="fine")
-    scenes.pair_task([], [], name="waiting")
     for task in (hit, fine):
         scenes.drive(task.runs.get())
-    assert cap_hit_rate("coder_reviewer") == (1, 2)
+    wanted = CapHits(kind="coder_reviewer", hits=1, stopped=2)
+    assert cap_hits(waiting) == wanted
     item = hit.runs.get().escalations.get()
     item.run.status, item.run.stop_reason = "escalated", "closed_by_person"
     item.run.save()
-    assert cap_hit_rate("coder_reviewer") == (1, 2)
-    assert cap_hit_rate("check_fix") == (0, 0)
+    assert cap_hits(waiting) == wanted
+
+
+def test_s1_16_a_contract_that_always_exhausts_is_reported() -> None:
+    def submit(accept_up_to: int) -> Task:
+        spec = {"builder": "retry_feature", "arguments": json.dumps({"accept_up_to": accept_up_to})}
+        return accept(
+            TaskRequest(pattern="contract", title="retry", spec=spec, limits={"iterations": 2}),
+            project=scenes.project(),
+            user=None,
+        )
+
+    for no in range(1, 4):
+        task = submit(accept_up_to=2)
+        run = scenes.drive(task.runs.get())
+        assert (run.status, run.stop_reason) == ("budget_exhausted", "iterations")
+        rate = cap_hits(task)
+        assert (rate.kind, rate.hits, rate.stopped) == ("contract retry_feature", no, no)
+        assert rate.always is (no == 3)
+    fine = submit(accept_up_to=3)
+    assert scenes.drive(fine.runs.get()).status == "succeeded"
+    assert not cap_hits(fine).always
+    elsewhere = scenes.pair_task([], [])
+    assert cap_hits(elsewhere) == CapHits(kind="coder_reviewer", hits=0, stopped=0)

@@ -10,7 +10,8 @@ from django.db.models.functions import Now
 
 from loops import gates
 from loops.core.canonical import digest as digest_of
-from loops.core.lifecycle import RunStatus, StopReason
+from loops.core.lifecycle import SENTENCES, RunStatus, StopReason
+from loops.figures import account
 from loops.gates import BadDecision, NotPossibleNow
 from loops.models import Decision, Escalation, LimitGrant, Run, Step
 from loops.store import artifacts, attempts
@@ -97,6 +98,22 @@ def test_a_decision_ends_the_run(decision: str, status: str, reason: str) -> Non
     assert run.events.latest("seq").actor == "ada"
 
 
+@pytest.mark.parametrize("cause", [StopReason.ITERATIONS, StopReason.REFUSAL])
+def test_rc041_closed_by_a_person_is_never_a_refusal_of_the_model(cause: StopReason) -> None:
+    run, claim = rows.claimed()
+    gate = rows.ending(RunStatus.AT_GATE, stop_reason=cause)
+    assert gates.park(claim, gate, _proposal(cause=cause, reason=SENTENCES[cause]))
+    item = _decide(Escalation.objects.get(run=run), "close", guidance="")
+    run.refresh_from_db()
+    assert (run.status, run.stop_reason) == ("escalated", "closed_by_person")
+    assert run.sentence == "Closed by ada, without a result."
+    last = run.events.latest("seq")
+    assert (last.kind, last.actor, item.decided_by) == ("closed", "ada", _user())
+    told = account(run)
+    assert told is not None
+    assert told.stop_reason != "refusal"
+
+
 def test_rc142_it_refuses_a_second_decision_and_says_who_was_first() -> None:
     item = _parked()
     _decide(item, "accept")
@@ -107,6 +124,7 @@ def test_rc142_it_refuses_a_second_decision_and_says_who_was_first() -> None:
 
 
 def test_it_refuses_a_decision_on_something_else_than_what_was_shown() -> None:
+    """S0-X3: a yes holds for what was looked at."""
     item = _parked()
     before = _row(item)
     with pytest.raises(NotPossibleNow, match="changed since"):
@@ -124,6 +142,7 @@ def test_it_refuses_a_decision_on_something_else_than_what_was_shown() -> None:
     ],
 )
 def test_it_refuses_a_decision_that_cannot_be_taken(facts: dict[str, Any], field: str) -> None:
+    """S0-X3: going on takes words and a number, not just a click."""
     item = _parked()
     before = _row(item)
     with pytest.raises(BadDecision) as caught:

@@ -23,15 +23,12 @@ from dashboard.graph_progress import (
 )
 from dashboard.local.database import prepare_database
 from dashboard.local.errors import CannotStart
-from dashboard.local.stack import local_stack
+from dashboard.local.stack import goes_on, local_stack, something_works
 from dashboard.local.supervisor import Supervisor
-from dashboard.management.commands.submit import INTERRUPTED, goes_on
-from dashboard.progress import Stopped
+from dashboard.progress import INTERRUPTED, USAGE_ERROR, Stopped
 from loops.models import Graph, Project
 from loops.store.submit import Refused
 from workers.graph_intake import accept_graph
-
-USAGE_ERROR = 2
 
 
 class Command(BaseCommand):
@@ -75,7 +72,8 @@ class Command(BaseCommand):
         self.stdout.write(f"{graph.key} submitted: {graph.title}")
         if options["wait"]:
             sys.exit(self._wait(graph))
-        self.stdout.write("It starts as soon as a worker is there: `make up` starts one.")
+        if not something_works():
+            self.stdout.write("It starts as soon as a worker is there: `make up` starts one.")
 
     def _wait(self, graph: Graph) -> int:
         try:

@@ -14,18 +14,15 @@ from django.db import OperationalError
 
 from dashboard.local.database import prepare_database
 from dashboard.local.errors import CannotStart
-from dashboard.local.stack import local_stack, something_works
+from dashboard.local.stack import goes_on, local_stack, something_works
 from dashboard.local.supervisor import Supervisor
-from dashboard.progress import EXIT_CODES, Stopped, follow
+from dashboard.progress import EXIT_CODES, INTERRUPTED, USAGE_ERROR, Stopped, follow
 from dashboard.results import how_to_take
 from loops.figures import effective_status
 from loops.models import Project, Run
 from loops.patterns import UnknownPattern, get
 from loops.store.submit import Refused
 from workers.intake import TaskRequest, accept
-
-USAGE_ERROR = 2
-INTERRUPTED = 130
 
 
 class Command(BaseCommand):
@@ -136,11 +133,6 @@ class Command(BaseCommand):
         if options["fix"]:
             spec["fixes"] = options["fix"]
         return spec | dict(_pairs(options["set"], "--set"))
-
-
-def goes_on() -> str:
-    """What becomes of it when nobody waits any more."""
-    return "goes on" if something_works() else "goes on as soon as a worker is there again"
 
 
 def _json_object(source: str) -> dict[str, Any]:

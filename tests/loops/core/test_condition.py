@@ -36,6 +36,11 @@ def test_and_binds_tighter_than_or() -> None:
     assert holds(text, "continue", 2)
 
 
+def test_s4_22_the_signs_of_cel_are_read_too() -> None:
+    cel = parse('strategy != "pass" && iterations < max || max == 1', KINDS)
+    assert cel == parse('strategy != "pass" and iterations < max or max == 1', KINDS)
+
+
 def test_every_sign_compares() -> None:
     assert holds("iterations <= 1 and iterations >= 1 and iterations == 1 and 0 < iterations")
     assert holds("max > iterations and max != 4")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, fields, replace
+from functools import partial
+from inspect import signature
 
 import pytest
 
@@ -25,7 +27,10 @@ from loops.core.contract import (
     run_loop,
     start,
 )
+from loops.core.effects import Effects, Message
 from loops.core.errors import ContractError
+from loops.core.limits import Limits
+from tests.loops.patterns.fakes import world
 
 SCOPE = AuthorityScope(allowed_actions=frozenset({"add"}))
 Policy = Callable[[LoopContext[int]], ActionDecision[int]]
@@ -66,6 +71,17 @@ def deciding(**facts: object) -> LoopContract[int]:
 def test_s1_03_a_budget_below_one_is_refused(budget: int) -> None:
     with pytest.raises(ContractError, match="at least 1"):
         replace(BASE, budget=budget)
+
+
+@pytest.mark.parametrize("missing", ["budget", "stopping_condition", "evaluator"])
+def test_s0_02_neither_the_cap_nor_the_way_out_may_be_left_out(missing: str) -> None:
+    facts = {field.name: getattr(BASE, field.name) for field in fields(LoopContract)}
+    LoopContract(**facts)
+    del facts[missing]
+    with pytest.raises(TypeError, match=missing):
+        LoopContract(**facts)
+    with pytest.raises(TypeError, match="iterations"):
+        Limits(model_calls=1)  # type: ignore[call-arg]
 
 
 def test_s1_04_the_contract_has_seven_fields_and_is_immutable() -> None:
@@ -138,6 +154,98 @@ def test_s1_09_a_spent_budget_is_known_at_once_and_not_one_wake_up_later() -> No
     assert [evaluation.feedback for evaluation in finish.result.evaluations] == ["at 1"]
 
 
+def test_s1_01_loops_of_one_goal_have_aims_budgets_and_scopes_of_their_own() -> None:
+    """What an inner loop came to is for the outer one to judge."""
+    inner = replace(
+        BASE,
+        local_aim="one step",
+        evaluator=reach(9),
+        budget=2,
+        authority_scope=AuthorityScope(allowed_actions=frozenset({"add"}), required_authority="me"),
+    )
+    results = list[LoopResult[int]]()
+
+    def policy(context: LoopContext[int]) -> ActionDecision[int]:
+        results.append(run_loop(replace(inner, initial_state=context.state)))
+        return ActionDecision(action="delegate", state=results[-1].final_state)
+
+    outer = run_loop(
+        replace(
+            BASE,
+            action_policy=policy,
+            evaluator=reach(4),
+            authority_scope=AuthorityScope(allowed_actions=frozenset({"delegate"})),
+        )
+    )
+    assert (outer.outcome, outer.attempts, outer.local_aim) == (Outcome.SUCCESS, 2, "reach two")
+    assert [(one.outcome, one.attempts, one.local_aim) for one in results] == [
+        (Outcome.BUDGET_EXHAUSTED, 2, "one step")
+    ] * 2
+    assert {one.escalation and one.escalation.required_authority for one in results} == {"me"}
+
+
+def test_s1_02_tactics_may_change_and_each_attempt_is_judged() -> None:
+    def policy(context: LoopContext[int]) -> ActionDecision[int]:
+        if context.attempt == 1:
+            return add_one(context)
+        return ActionDecision(action="double", state=context.state * 2)
+
+    scope = replace(SCOPE, allowed_actions=frozenset({"add", "double"}))
+    tactics = replace(BASE, action_policy=policy, evaluator=reach(4), authority_scope=scope)
+    result = run_loop(tactics)
+    assert (result.outcome, result.final_state, result.local_aim) == (
+        Outcome.SUCCESS,
+        4,
+        "reach two",
+    )
+    assert [one.feedback for one in result.evaluations] == ["at 1", "at 2", "at 4"]
+    outside = run_loop(replace(tactics, authority_scope=SCOPE))
+    assert (outside.outcome, outside.attempts, outside.final_state) == (Outcome.ESCALATED, 2, 1)
+
+
+class _Adder:
+    def __call__(self, context: LoopContext[int]) -> ActionDecision[int]:
+        return add_one(context)
+
+    def add(self, context: LoopContext[int]) -> ActionDecision[int]:
+        return add_one(context)
+
+
+def _by_one_agent(effects: Effects, context: LoopContext[int]) -> ActionDecision[int]:
+    asked = Message(role="user", content=str(context.state))
+    return ActionDecision(action="add", state=int(effects.agents.ask("adder", [asked]).text))
+
+
+def _by_several_agents(effects: Effects, context: LoopContext[int]) -> ActionDecision[int]:
+    plan = effects.agents.ask("planner", [Message(role="user", content=str(context.state))])
+    return _by_one_agent(effects, replace(context, state=int(plan.text)))
+
+
+def _by_a_tool(effects: Effects, context: LoopContext[int]) -> ActionDecision[int]:
+    assert effects.commands.fix("add", "expr $n + 1").passed
+    return add_one(context)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        add_one,
+        _Adder(),
+        _Adder().add,
+        _by_one_agent,
+        _by_several_agents,
+        _by_a_tool,
+    ],
+)
+def test_s1_07_any_callable_is_a_policy(policy: Callable[..., ActionDecision[int]]) -> None:
+    numbers = {"planner": ["0", "1"], "adder": ["1", "2"]}
+    effects = world(numbers, {"expr $n + 1": [0]}).effects
+    needs_effects = "effects" in signature(policy).parameters
+    act: Policy = partial(policy, effects) if needs_effects else policy
+    result = run_loop(replace(BASE, action_policy=act))
+    assert (result.outcome, result.attempts, result.final_state) == (Outcome.SUCCESS, 2, 2)
+
+
 def test_s1_10_the_stopping_condition_is_apart_from_the_evaluator() -> None:
     result = run_loop(replace(BASE, stopping_condition=lambda _: False))
     assert result.outcome is Outcome.BUDGET_EXHAUSTED
@@ -204,6 +312,24 @@ def test_s1_20_policy_and_evaluator_are_swapped_without_the_runner() -> None:
     double: Policy = lambda context: ActionDecision(action="add", state=context.state + 2)  # noqa: E731
     assert run_loop(replace(BASE, action_policy=double)).attempts == 1
     assert run_loop(replace(BASE, evaluator=reach(3))).attempts == 3
+
+
+@pytest.mark.parametrize(
+    ("contract", "outcome", "attempts", "state"),
+    [
+        (BASE, "success", 2, 2),
+        (replace(BASE, budget=1), "budget_exhausted", 1, 1),
+        (deciding(state=9, goal_change="x"), "escalated", 1, 0),
+    ],
+)
+def test_s1_24_a_result_says_how_far_it_came(
+    contract: LoopContract[int], outcome: str, attempts: int, state: int
+) -> None:
+    result = run_loop(contract)
+    assert (result.outcome.value, result.attempts, result.final_state) == (outcome, attempts, state)
+    assert (result.escalation is None) == (outcome == "success")
+    if outcome == "budget_exhausted":
+        assert result.evaluations[-1].feedback == "at 1"
 
 
 def test_s1_x1_the_order_of_an_attempt() -> None:

@@ -80,7 +80,8 @@ def test_s3_05_green_at_once_is_one_round_without_a_fix() -> None:
     assert result.final_state == State(round=1)
 
 
-def test_s3_06_a_cap_of_five_never_sees_the_green_sixth_check() -> None:
+def test_s3_06_d6_a_cap_of_five_never_sees_the_green_sixth_check() -> None:
+    """D2: the guard comes first, and an iteration is counted after its fix."""
     made = world(exits={"a": [1, 1, 1, 1, 1, 0], "fix": [0]})
     result = play(made, checks=["a"], fixes=["fix"], same_failure_limit=0)
     assert (result.outcome, result.attempts) == (Outcome.BUDGET_EXHAUSTED, 5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -15,7 +16,16 @@ import pytest
 from pydantic import ValidationError
 
 import loops.patterns
-from loops.core.contract import Finish, LoopResult, Outcome, Progress, advance
+from loops.core.contract import (
+    Continue,
+    Finish,
+    LoopResult,
+    Outcome,
+    Progress,
+    Turn,
+    Wait,
+    advance,
+)
 from loops.core.effects import CommandResult, Effects, Message, Reply
 from loops.core.errors import AgentFault, CommandFault
 from loops.patterns import NAMES, UnknownPattern, all_patterns, get
@@ -108,12 +118,79 @@ def budgets(pattern: Pattern[Any, Any]) -> list[int]:
 def test_it_is_bounded_and_nothing_is_accepted_in_a_world_that_never_gets_better(
     pattern: Pattern[Any, Any],
 ) -> None:
+    """S0-X3, S1-23: what never gets better ends all the same."""
     for budget in budgets(pattern):
         world = Stubborn()
         result = play(pattern, world, budget)
         assert result.attempts <= budget
         assert result.local_aim == INFO.local_aim
         assert not (world.trace and result.outcome is Outcome.SUCCESS)
+
+
+@every_pattern
+def test_s3_01_the_guard_comes_first_in_every_pattern(pattern: Pattern[Any, Any]) -> None:
+    spec, world = pattern.spec.model_validate(pattern.example), Stubborn()
+    for budget in budgets(pattern):
+        info = replace(INFO, budget=budget)
+        contract = pattern.build(spec, pattern.initial(spec), world.effects, info)
+        turn = advance(contract, Progress(state=contract.initial_state, attempts=budget))
+        assert isinstance(turn, Finish)
+        assert (turn.result.outcome, turn.result.attempts) == (Outcome.BUDGET_EXHAUSTED, budget)
+    assert world.trace == []
+
+
+class Boastful(Stubborn):
+    """Everybody says that all is well, and every command says that it is not."""
+
+    def ask(
+        self,
+        role: str,
+        messages: Sequence[Message],
+        *,
+        system: str = "",
+        schema: Mapping[str, Any] | None = None,
+    ) -> Reply:
+        self.trace.append((role, tuple(messages), system, schema))
+        passed = {"grade": 10, "strategy": "pass", "feedback": "Done, all checks are green."}
+        return Reply(text=json.dumps(passed))
+
+
+@pytest.mark.parametrize("name", ["check_fix", "implement_verify", "one_pass"])
+def test_s1_23_s1_08_a_model_s_word_does_not_outweigh_a_red_check(name: str) -> None:
+    pattern = get(name)
+    for budget in budgets(pattern):
+        world = Boastful()
+        assert play(pattern, world, budget).outcome is not Outcome.SUCCESS
+        assert world.trace
+
+
+DEFAULTS = {
+    "coder_reviewer": "gate",
+    "implement_verify": "gate",
+    "plan_execute_review": "gate",
+    "check_fix": "stop",
+    "contract": "stop",
+}
+
+
+@every_pattern
+def test_d1_what_becomes_of_a_run_at_its_cap_by_default(pattern: Pattern[Any, Any]) -> None:
+    assert pattern.default_on_limit == DEFAULTS.get(pattern.name, pattern.default_on_limit)
+    assert pattern.limit_reason(
+        pattern.spec.model_validate(pattern.example), pattern.default_limits
+    )
+
+
+def test_s3_09_no_pattern_loops_by_itself() -> None:
+    """What follows an attempt is a value: `advance` returns it, and one runner reads it."""
+    assert {get_origin(turn) for turn in get_args(Turn)} == {Continue, Wait, Finish}
+    folder = Path(loops.patterns.__path__[0])
+    for name in NAMES:
+        tree = ast.parse((folder / f"{name}.py").read_text())
+        found = [node for node in ast.walk(tree) if isinstance(node, ast.While)]
+        assert found == [], name
+        called = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        assert not called & {"run_loop", "advance"}, name
 
 
 @every_pattern

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -182,7 +183,50 @@ def test_s4_11_the_cap_ends_it_whatever_the_reviewer_says() -> None:
     assert len(prompts(it)) == 2
 
 
+def test_d4_a_used_up_quota_is_no_pass_here() -> None:
+    it = scene([review(PASS)], {"test": [1]})
+    it.commands.output = '{"fixed": false, "skipped": true, "reason": "quota"}'
+    result, _ = play(it, spec(), budget=1)
+    assert (result.outcome, result.final_state.strategy) == (
+        Outcome.BUDGET_EXHAUSTED,
+        "checks_failed",
+    )
+
+
+def test_d5_a_pass_in_the_last_attempt_wins_over_the_cap_and_a_red_check_over_the_pass() -> None:
+    result, _ = play(scene([review(AGAIN, "a"), review(PASS)]), spec(), budget=2)
+    assert (result.outcome, result.attempts) == (Outcome.SUCCESS, 2)
+    it = scene([review(AGAIN, "a"), review(PASS)], {"lint": [0, 1]})
+    result, _ = play(it, spec(), budget=2)
+    assert (result.outcome, len(it.agents.by("reviewer"))) == (Outcome.BUDGET_EXHAUSTED, 1)
+
+
+def test_s4_19_the_files_and_the_feedback_stay_and_nothing_else() -> None:
+    said = ["STORY", "PLAN", "ANSWER-FIELD"]
+    it = scene(
+        [review(AGAIN, "first feedback", grade=7), review(AGAIN, "second feedback", grade=7)],
+        {"test": [0, 1, 0]},
+        implementer=["my STORY"] * 3,
+        planner=["a PLAN"] * 3,
+    )
+    it.commands.output = "ANSWER-FIELD"
+    _, steps = play(it, spec(plan=True, feedback_lines=0), budget=3)
+    for step in steps:
+        stored = step.progress.state.model_dump_json()
+        assert not [word for word in (*said, "grade", "change up to") if word in stored]
+    kept = steps[1].progress.state
+    assert [note.feedback for note in kept.thread] == ["first feedback"]
+    facts = kept.model_dump(exclude={"thread", "feedback", "strategy", "round", "undone"})
+    assert set(facts) == {"trail"}
+    assert re.fullmatch(r"[\w\s\[\]{}:,.'()-]*", str(facts["trail"]))
+    second, third = (text.split("<task-", 1)[1] for text in prompts(it)[1:])
+    for prompt in (second, third):
+        assert "first feedback" in prompt
+        assert not [word for word in ("STORY", "ANSWER-FIELD", "change up to") if word in prompt]
+
+
 def test_s4_12_a_check_failed_iteration_counts() -> None:
+    """D2: every attempt counts, reviewed or not."""
     result, _ = play(scene([], {"lint": [1]}), spec(), budget=3)
     assert (result.outcome, result.attempts) == (Outcome.BUDGET_EXHAUSTED, 3)
 

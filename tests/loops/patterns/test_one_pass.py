@@ -24,7 +24,7 @@ def cause(result: LoopResult[State]) -> str:
     return result.escalation.cause
 
 
-def test_an_answer_is_a_success_and_the_result() -> None:
+def test_s1_21_s2_43_an_answer_is_a_success_and_the_result() -> None:
     made = world({"worker": ["42"]})
     result = play(made, prompt="six times seven?")
     assert (result.outcome, result.final_state.answer) == (Outcome.SUCCESS, "42")
@@ -41,7 +41,7 @@ def test_guidance_of_a_person_reaches_the_agent() -> None:
     assert made.agents.calls[0].text == "six times seven?\n\nIn words."
 
 
-def test_a_command_and_its_checks() -> None:
+def test_s1_21_s2_43_s4_23_a_command_and_its_checks() -> None:
     made = world(exits={"make": [0], "test": [0], "lint": [0]})
     result = play(made, command="make", checks=["test", "lint"])
     assert result.outcome is Outcome.SUCCESS
