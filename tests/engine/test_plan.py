@@ -14,6 +14,7 @@ from loops.store import artifacts
 from tests.engine import scenes
 from tests.engine.plan_tasks import ACCEPT, TOOLS, decide, open_item, paying, plan_task
 from tests.loops.patterns.plan_scenes import finding, parameters, plan, review, step
+from workers.intake import TaskRequest, accept
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,7 +33,7 @@ def lines(book: Path) -> list[str]:
     return book.read_text().splitlines() if book.exists() else []
 
 
-def test_s2_42_a_plan_changes_a_repository_and_delivers_the_change(tmp_path: Path) -> None:
+def test_s2_41_s2_42_a_plan_changes_a_repository_and_delivers_the_change(tmp_path: Path) -> None:
     repo = scenes.repository(tmp_path / "repo", **{"a.txt": "old\n"})
     writes = step("a", tool="write_file", risk="reversible_write")
     task = plan_task(
@@ -277,3 +278,34 @@ def test_s2_21_reads_run_side_by_side_as_steps_of_their_own(tmp_path: Path) -> N
     used = Step.objects.filter(run=run, kind="tool_call").order_by("seq")
     assert len({one.attempt_no for one in used}) == 1
     assert [artifacts.get_text(one.output) for one in used] == ["A\n", "B\n"]
+
+
+def test_s2_32_what_a_person_decides_stands_beside_what_the_reviewer_had_said() -> None:
+    task = plan_task(
+        [plan(step("a", tool=None))],
+        [review("revise", finding("a", "not_met", "e1"))],
+        executor=["one"],
+        spec={"max_revisions": 0},
+    )
+    run = scenes.drive(task.runs.get())
+    item = decide(run, "accept")
+    assert (item.model_said, item.decision) == ("failed", "accept")
+    run.refresh_from_db()
+    assert run.stop_reason == "accepted_by_person"
+
+
+def test_s2_32_a_reviewer_that_is_the_planner_s_model_is_told_at_submission() -> None:
+    for role in ("planner", "reviewer"):
+        scenes.AgentProfile.objects.create(
+            name=role, provider="anthropic", config={"model": "claude-opus-5-5"}
+        )
+    request = TaskRequest(
+        pattern="plan_execute_review",
+        title="blind",
+        spec={"goal": "Reach it."},
+        limits={"iterations": 1},
+        agents={"planner": "planner", "reviewer": "reviewer"},
+    )
+    run = accept(request, project=scenes.project(), user=None).runs.get()
+    note = run.events.get(kind="noted")
+    assert note.text == "planner and reviewer are the same model: they share blind spots"

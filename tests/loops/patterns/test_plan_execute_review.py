@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
-from loops.core.contract import Outcome
+from loops.core.contract import Judgment, Outcome
 from loops.core.limits import Amount, Limits
+from loops.core.plan import Plan
+from loops.core.plan_states import PlanStatus
 from loops.core.tooling import action_digest
-from loops.patterns.plan_execute_review import Spec
+from loops.patterns.plan_execute_review import PATTERN, Spec, State, judge
+from loops.patterns.plan_packets import PLANNER
 from loops.patterns.plan_report import report
 from tests.loops.patterns.fakes import world
 from tests.loops.patterns.plan_scenes import (
@@ -67,6 +70,15 @@ def test_s2_02_a_plan_with_problems_is_rejected_and_all_are_told() -> None:
     assert len(found.tools.used) == 1
 
 
+def test_s2_19_a_plan_that_keeps_to_the_rules_is_never_called_right() -> None:
+    valid = State(status=PlanStatus.EXECUTING, plan=Plan(goal="g"))
+    assert judge(valid).label == "executing"
+    assert judge(valid).judgment is Judgment.CONTINUE
+    for text in (PATTERN.summary, PATTERN.stops_when, PLANNER):
+        assert "correct plan" not in text
+    assert report(valid)["complete"] is False
+
+
 @pytest.mark.parametrize(
     ("bad", "gone", "cause"),
     [
@@ -75,7 +87,7 @@ def test_s2_02_a_plan_with_problems_is_rejected_and_all_are_told() -> None:
         (step("a", acceptanceCriteria=["good"]), frozenset(), "plan_rejected"),
     ],
 )
-def test_s2_35_s2_36_it_stops_after_three_plans_that_break_a_rule(
+def test_s2_35_s2_36_s2_g3_it_stops_after_three_plans_that_break_a_rule(
     bad: dict[str, Any], gone: frozenset[str], cause: str
 ) -> None:
     found = play(planner=[plan(bad)] * 3, tools=FakeTools(gone=gone))
@@ -182,7 +194,7 @@ def test_rc138_the_words_of_a_rejection_reach_the_reviser() -> None:
     assert [use.tool for use in found.tools.used] == ["look"]
 
 
-def test_s2_26_an_unknown_outcome_is_not_retried_and_waits_for_a_person() -> None:
+def test_s2_26_s2_g3_an_unknown_outcome_is_not_retried_and_waits_for_a_person() -> None:
     found = play(
         planner=[plan(step("a"))], reviewer=[ACCEPT], tools=FakeTools(outcomes=deque([UNKNOWN]))
     )

@@ -122,7 +122,7 @@ class WatchedTools(FakeTools):
 @pytest.mark.parametrize("parallel", [1, 3])
 @given(seed=st.integers(0, 10**9))
 @settings(max_examples=60, deadline=None)
-def test_s2_39_nothing_of_high_impact_runs_without_its_own_approval_and_it_ends(
+def test_s2_01_s2_39_nothing_of_high_impact_runs_without_its_own_approval_and_it_ends(
     parallel: int, seed: int
 ) -> None:
     chance = Random(seed)  # noqa: S311
