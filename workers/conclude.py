@@ -17,7 +17,7 @@ from loops.core.contract import (
     Turn,
     Wait,
 )
-from loops.core.errors import AgentFault, LimitReached
+from loops.core.errors import AgentFault, ContractError, LimitReached, UndoFailed
 from loops.core.lifecycle import LIMIT_REASONS, SENTENCES, RunStatus, StopReason
 from loops.gates import Proposal
 from loops.models import AttemptStatus, Decision, OnLimit, Run
@@ -72,6 +72,18 @@ class Facts:
     spec: Any
     active_ms: int
     evidence: Evidence = Evidence()
+
+
+def ending(turn: Turn[Any] | None, error: Exception | None, facts: Facts) -> Ending:
+    """The ending of an attempt that decided something, or threw."""
+    match error:
+        case LimitReached():
+            return limited(error, facts)
+        case UndoFailed():
+            return stopped(StopReason.WORKSPACE, str(error), facts)
+        case None if turn is not None:
+            return judged(turn, facts)
+    return failed(error or ContractError("the loop decided nothing"), facts)
 
 
 def judged(decision: Turn[Any], facts: Facts) -> Ending:

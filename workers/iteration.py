@@ -14,8 +14,7 @@ from django.db import DatabaseError, transaction
 from loops import gates
 from loops.core.contract import Progress, Turn, advance
 from loops.core.effects import Effects
-from loops.core.errors import ContractError, LimitReached, UndoFailed
-from loops.core.lifecycle import StopReason
+from loops.core.errors import LimitReached, UndoFailed
 from loops.models import AgentProfile, Decision, Escalation, Run
 from loops.patterns import get
 from loops.patterns.base import BuildInfo, Pattern
@@ -91,46 +90,12 @@ def _attempt(run: Run, lease: Lease) -> None:
 
 
 def _act(run: Run, lease: Lease) -> conclude.Ending:
-    """Advance the loop by one attempt and gather what people need to judge it.
-
-    Everything that a pattern, an agent or a command throws ends the attempt as an error. What the
-    database or the lease throws does not: then nothing is known, and the lease decides.
-    """
+    """Advance the loop by one attempt in its own workspace, and say what becomes of the run."""
     started = time.monotonic()
     pattern = get(run.task.pattern)
     spec = pattern.spec(**run.task.spec)
-    decision, evidence = None, conclude.Evidence(tree=run.tree)
-    error: Exception | None = None
     with Box(run, lease.claim) as box:
-        try:
-            box.prepare()
-            sandbox = detect(settings.LOOPWARDEN_SANDBOX)
-            recorder = Recorder(lease, run.limits, replayable=box.has)
-            commands = RunCommands(recorder, box, sandbox)
-            agents = RunAgents(run, recorder, box, commands)
-            workspace = RunWorkspace(recorder, box)
-            tools = RunTools(run, pattern.tools(spec), recorder, box, commands)
-            effects = Effects(
-                agents=agents,
-                commands=commands,
-                workspace=workspace,
-                tools=tools,
-                meter=RunMeter(run.pk),
-            )
-            try:
-                decided = gates.decided_on(run)
-                if decided is not None and decided.decision == Decision.REFACTOR:
-                    workspace.undo_attempt(run.attempts.get(no=decided.attempt_no))
-                decision = _advance(run, pattern, spec, effects, decided)
-            except (LimitReached, UndoFailed) as raised:
-                error = raised
-            evidence = gather(run, pattern, decision, box, sandbox)
-            evidence = replace(evidence, remarks=tuple(agents.unused()))
-        except _NOT_THE_LOOPS:
-            raise
-        except Exception as raised:
-            log.warning("attempt %s of run %s: %s", run.attempt_no, run.pk, raised, exc_info=True)
-            error = raised
+        turn, error, evidence = _perform(run, pattern, spec, box, lease)
     if lease.lost.is_set():
         raise ledger.LeaseLost
     run.refresh_from_db()
@@ -138,13 +103,51 @@ def _act(run: Run, lease: Lease) -> conclude.Ending:
     facts = conclude.Facts(
         run=run, pattern=pattern, spec=spec, active_ms=active_ms, evidence=evidence
     )
-    if isinstance(error, LimitReached):
-        return conclude.limited(error, facts)
-    if isinstance(error, UndoFailed):
-        return conclude.stopped(StopReason.WORKSPACE, str(error), facts)
-    if decision is None or error is not None:
-        return conclude.failed(error or ContractError("no decision"), facts)
-    return conclude.judged(decision, facts)
+    return conclude.ending(turn, error, facts)
+
+
+def _perform(
+    run: Run, pattern: Pattern[Any, Any], spec: Any, box: Box, lease: Lease
+) -> tuple[Turn[Any] | None, Exception | None, conclude.Evidence]:
+    """What the loop decided, or what it threw, and the evidence that people need to judge it.
+
+    Everything that a pattern, an agent or a command throws ends the attempt as an error. What the
+    database or the lease throws does not: then nothing is known, and the lease decides.
+    """
+    turn, evidence = None, conclude.Evidence(tree=run.tree)
+    error: Exception | None = None
+    try:
+        box.prepare()
+        sandbox = detect(settings.LOOPWARDEN_SANDBOX)
+        recorder = Recorder(lease, run.limits, replayable=box.has)
+        commands = RunCommands(recorder, box, sandbox)
+        agents = RunAgents(run, recorder, box, commands)
+        workspace = RunWorkspace(recorder, box)
+        tools = RunTools(run, pattern.tools(spec), recorder, box, commands)
+        meter = RunMeter(run.pk)
+        try:
+            effects = Effects(
+                agents=agents, commands=commands, workspace=workspace, tools=tools, meter=meter
+            )
+            turn = _advance(run, pattern, spec, effects, _undo_if_asked(run, workspace))
+        except (LimitReached, UndoFailed) as raised:
+            error = raised
+        evidence = gather(run, pattern, turn, box, sandbox)
+        evidence = replace(evidence, remarks=tuple(agents.unused()))
+    except _NOT_THE_LOOPS:
+        raise
+    except Exception as raised:
+        log.warning("attempt %s of run %s: %s", run.attempt_no, run.pk, raised, exc_info=True)
+        error = raised
+    return turn, error, evidence
+
+
+def _undo_if_asked(run: Run, workspace: RunWorkspace) -> Escalation | None:
+    """What a person decided since the last attempt; an ordered undo comes before anything else."""
+    decided = gates.decided_on(run)
+    if decided is not None and decided.decision == Decision.REFACTOR:
+        workspace.undo_attempt(run.attempts.get(no=decided.attempt_no))
+    return decided
 
 
 def _advance(
