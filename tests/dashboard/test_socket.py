@@ -12,6 +12,7 @@ import pytest
 from asgiref.testing import ApplicationCommunicator
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
+from django.db import connection
 from django.test import Client
 
 from dashboard import consumers
@@ -166,6 +167,7 @@ def test_who_is_logged_out_is_cut_off(
             alice.save()
         else:
             User.objects.update(is_active=False)
+        connection.close()  # the thread's own, which nobody else would close
 
     async def story() -> None:
         page = socket(pages)
