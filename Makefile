@@ -26,13 +26,8 @@ dev: $(VENV)/.installed-dev ## the same with everything to test it
 
 $(VENV)/.installed: pyproject.toml
 	@.ci/venv $(VENV)
-	$(PIP) --editable .
-	@touch $@
-
-$(VENV)/.installed-demo: pyproject.toml
-	@.ci/venv $(VENV)
 	$(PIP) --editable '.[demo]'
-	@touch $(VENV)/.installed $@
+	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml
 	@.ci/venv $(VENV)
@@ -42,7 +37,7 @@ $(VENV)/.installed-dev: pyproject.toml
 up: install ## start everything; Ctrl-C stops it (PORT=8800)
 	@$(PY) manage.py up $(ARGS)
 
-demo: $(VENV)/.installed-demo ## the same with the main job run on a real repository (ARGS=--exit)
+demo: install ## the same with the main job run on a real repository (ARGS=--exit)
 	@$(PY) manage.py demo $(ARGS)
 
 test: dev ## the whole suite on SQLite (ARGS='-k gate')

@@ -19,7 +19,7 @@ from dashboard.live import Seat, hub
 
 LOGGED_OUT, BAD_FRAME = 4403, 4400
 MOST_TOPICS, MOST_BYTES = 20, 4096
-TOPIC = re.compile(r"tasks|gate|run\.[0-9]{1,18}")
+TOPIC = re.compile(r"tasks|gate|graphs|graph\.[0-9]{1,18}|run\.[0-9]{1,18}")
 
 
 class BadFrame(ValueError):

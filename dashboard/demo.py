@@ -45,6 +45,11 @@ GUARDED = (
     "def median(values):\n    if not values:\n        return None\n"
     "    return sorted(values)[len(values) // 2]\n"
 )
+EXACT = (
+    "def median(values):\n    if not values:\n        return None\n"
+    "    ordered, middle = sorted(values), len(values) // 2\n"
+    "    return (ordered[middle] + ordered[~middle]) / 2\n"
+)
 
 
 def make_repository(folder: Path) -> Path:
@@ -69,10 +74,12 @@ def submit_all(scratch: Path) -> list[Task]:
             _step("reviewer", _verdict("Punctuation stays in the slug: strip it.")),
             _step("reviewer", _verdict()),
         ],
-        "demo-hasty-coder": [_step("coder", _block(HASTY)), _step("coder", _block(GUARDED))],
+        "demo-hasty-coder": [_step("coder", _block(c)) for c in (HASTY, GUARDED, EXACT)],
         "demo-strict-reviewer": [
             _step("reviewer", _verdict("median([]) raises IndexError.")),
             _step("reviewer", _verdict("median([1, 2]) must be 1.5, it is 2.")),
+            # For whoever lets it go on at the gate.
+            _step("reviewer", _verdict()),
         ],
     }
     for name, steps in agents.items():

@@ -141,6 +141,7 @@ _CAUSES = {
     "spend_without_change": ("Nothing changes", "changes"),
     "back_and_forth": ("Back and forth", "changes"),
     "polls": ("Check never ready", "checks"),
+    "governor": ("Governor decides", "gate"),
     "no_change": ("No fix changed anything", "changes"),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,8 @@ KNOWN: dict[str, str] = {
     "LOOPWARDEN_PORT": "port of the web server that `make up` starts",
     "LOOPWARDEN_REPO_ROOTS": "colon-separated folders that repositories may be taken from",
     "LOOPWARDEN_CONTRACTS": "comma-separated name=module:function of loop contracts",
+    "LOOPWARDEN_TOOLS": "comma-separated name:risk=module:function of tools for plans",
+    "LOOPWARDEN_HTTP_HOSTS": "comma-separated hosts that a plan's http_get may read from",
     "LOOPWARDEN_LEASE_SECONDS": "how long a silent worker keeps its attempt",
     "LOOPWARDEN_COMMAND_SECONDS": "longest time that one command may run",
     "LOOPWARDEN_ATTEMPT_SECONDS": "longest time that one attempt may take",
@@ -33,9 +36,9 @@ def refuse_unknown(environ: Mapping[str, str] = os.environ) -> None:
     """A misspelt `LOOPWARDEN_` name is an error, or the setting would silently not hold."""
     unknown = sorted(n for n in environ if n.startswith("LOOPWARDEN_") and n not in KNOWN)
     if unknown:
-        raise ImproperlyConfigured(
-            f"unknown setting {unknown[0]}; known: {', '.join(sorted(KNOWN))}"
-        )
+        close = difflib.get_close_matches(unknown[0], KNOWN, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(sorted(KNOWN))}"
+        raise ImproperlyConfigured(f"unknown setting {unknown[0]}; {hint}")
 
 
 def text(name: str, default: str = "") -> str:
@@ -57,16 +60,16 @@ def flag(name: str, *, default: bool = False) -> bool:
     return value == "1"
 
 
-def whole(name: str, default: int, *, least: int = 1) -> int:
+def whole(name: str, default: int, *, least: int = 1, most: int = 10**9) -> int:
     """A whole number."""
     value = os.environ.get(name, str(default))
     try:
         number = int(value)
     except ValueError:
         number = least - 1
-    if number < least:
+    if not least <= number <= most:
         raise ImproperlyConfigured(
-            f"{name} must be a whole number of at least {least}, not {value!r}"
+            f"{name} must be a whole number from {least} to {most}, not {value!r}"
         )
     return number
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from loops.core.errors import LoopwardenError
 from loops.core.lifecycle import RunStatus
 from loops.figures import dollars, effective_status, outcome_words
 from loops.models import Event, Run
 
 _POLL_SECONDS = 0.2
 
+USAGE_ERROR = 2
+INTERRUPTED = 130
 EXIT_CODES: dict[RunStatus, int] = {
     RunStatus.SUCCEEDED: 0,
     RunStatus.FAILED: 1,
@@ -21,7 +24,7 @@ EXIT_CODES: dict[RunStatus, int] = {
 }
 
 
-class Stopped(Exception):
+class Stopped(LoopwardenError):
     """What keeps the runs going has stopped."""
 
 

@@ -46,10 +46,10 @@ def _secret_key(folder: Path) -> str:
 _writable(DATA_DIR)
 SECRET_KEY = _secret_key(DATA_DIR)
 DEBUG = env.flag("LOOPWARDEN_DEBUG")
-PORT = env.whole("LOOPWARDEN_PORT", 8700)
+PORT = env.whole("LOOPWARDEN_PORT", 8700, most=65535)
 ALLOWED_HOSTS = env.words("LOOPWARDEN_HOSTS", "localhost,127.0.0.1,[::1]")
 ORIGINS = env.words(
-    "LOOPWARDEN_ORIGINS", f"http://localhost:{PORT},http://127.0.0.1:{PORT},http://[::1]:{PORT}"
+    "LOOPWARDEN_ORIGINS", f"http://127.0.0.1:{PORT},http://localhost:{PORT},http://[::1]:{PORT}"
 )
 CSRF_TRUSTED_ORIGINS = ORIGINS
 CSRF_FAILURE_VIEW = "dashboard.views.errors.without_token"
@@ -162,6 +162,8 @@ LOOPWARDEN_REPO_ROOTS = [
 # Whoever has a shell here may submit any repository, unless the setting names folders for all.
 LOOPWARDEN_SHELL_ROOTS = LOOPWARDEN_REPO_ROOTS if env.text("LOOPWARDEN_REPO_ROOTS") else [Path("/")]
 LOOPWARDEN_CONTRACTS = env.words("LOOPWARDEN_CONTRACTS")
+LOOPWARDEN_TOOLS = env.words("LOOPWARDEN_TOOLS")
+LOOPWARDEN_HTTP_HOSTS = env.words("LOOPWARDEN_HTTP_HOSTS")
 LOOPWARDEN_LEASE_SECONDS = env.whole("LOOPWARDEN_LEASE_SECONDS", 60)
 LOOPWARDEN_COMMAND_SECONDS = env.whole("LOOPWARDEN_COMMAND_SECONDS", 600)
 LOOPWARDEN_ATTEMPT_SECONDS = env.whole("LOOPWARDEN_ATTEMPT_SECONDS", 3600)

@@ -52,7 +52,7 @@ class StepLine:
         """The colour class."""
         if self.step.status == StepStatus.RUNNING:
             return "run"
-        failed = self.step.status == StepStatus.FAILED
+        failed = self.step.status in (StepStatus.FAILED, StepStatus.OUTCOME_UNKNOWN)
         if self.is_command:
             return "pass" if self.exit_code == 0 and not failed else "checks"
         return "checks" if failed else "idle"
@@ -63,6 +63,8 @@ class StepLine:
         name = self.step.role or self.step.name
         if self.step.status == StepStatus.RUNNING:
             return f"{name} {_WORKING[StepKind(self.step.kind)]}"
+        if self.step.status == StepStatus.OUTCOME_UNKNOWN:
+            return f"{name} outcome unknown"
         if not self.is_command:
             return f"{name} failed" if self.step.status == StepStatus.FAILED else name
         if self._result.get("timed_out"):

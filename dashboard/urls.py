@@ -4,7 +4,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import include, path
 from django.views.generic import RedirectView
 
-from dashboard.views import account, gate, health, new_task, run, tasks
+from dashboard.views import account, gate, graphs, health, new_task, run, tasks
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="tasks"), name="home"),
@@ -14,6 +14,9 @@ urlpatterns = [
     path("tasks/<int:pk>/", run.task, name="task"),
     path("tasks/<int:pk>/cancel/", run.cancel, name="cancel"),
     path("tasks/<int:pk>/artifacts/<str:digest>/", run.artifact, name="artifact"),
+    path("graphs/", graphs.graphs, name="graphs"),
+    path("graphs/<int:pk>/", graphs.graph, name="graph"),
+    path("graphs/<int:pk>/cancel/", graphs.cancel, name="cancel-graph"),
     path("gate/", gate.gate, name="gate"),
     path("gate/<int:pk>/", gate.gate_item, name="gate-item"),
     path("nav/", gate.nav_figures, name="nav"),

@@ -57,10 +57,21 @@ def run_topic(run_id: int) -> str:
     return f"run.{run_id}"
 
 
+def graph_topic(graph_id: int) -> str:
+    """The topic of one graph's page."""
+    return f"graph.{graph_id}"
+
+
 def changed(run_id: int, seq: int, *, gate: bool = False, nudge: bool = False) -> None:
     """Say after the commit that a run changed, and with it the lists that show it."""
     topics = [run_topic(run_id), "tasks", *(["gate"] if gate else [])]
     hint = json.dumps(Hint(topics=topics, seq=seq))
+    transaction.on_commit(lambda: _publish(hint, nudge=nudge))
+
+
+def graph_changed(graph_id: int, seq: int, *, nudge: bool = False) -> None:
+    """Say after the commit that a graph changed, and with it the list that shows it."""
+    hint = json.dumps(Hint(topics=[graph_topic(graph_id), "graphs"], seq=seq))
     transaction.on_commit(lambda: _publish(hint, nudge=nudge))
 
 

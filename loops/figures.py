@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from loops.core.contract import Judgment
 from loops.core.lifecycle import LIMIT_REASONS, SENTENCES, RunStatus, StopReason
-from loops.models import Attempt, AttemptStatus, Escalation, Run, Task
+from loops.models import Attempt, AttemptStatus, Escalation, Graph, Run, Task
 
 _TONES = {
     "checks failed": "checks",
@@ -108,13 +108,13 @@ _METERED = {
 }
 
 
-def meters(run: Run) -> list[Meter]:
+def meters(run: Run | Graph) -> list[Meter]:
     """The counted axes that are capped or used."""
     found = _all_meters(run)
     return [meter for meter in found if meter.cap is not None or meter.used or meter.reserved]
 
 
-def _all_meters(run: Run) -> list[Meter]:
+def _all_meters(run: Run | Graph) -> list[Meter]:
     return [
         Meter(
             axis=axis,

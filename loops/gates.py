@@ -13,6 +13,7 @@ from loops.core.errors import LoopwardenError
 from loops.core.lifecycle import RunStatus, StopReason, check_move
 from loops.figures import effective_status
 from loops.models import AttemptStatus, Decision, Escalation, EscalationStatus, Run
+from loops.patterns.base import Answer
 from loops.store import attempts, runs
 
 if TYPE_CHECKING:
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
 
 MOST_ROUNDS = 100
 _GO_ON = (Decision.CONTINUE, Decision.REFACTOR)
+_ANSWERS = (
+    Decision.APPROVE,
+    Decision.REJECT,
+    Decision.ANSWER,
+    Decision.HAPPENED,
+    Decision.NOT_HAPPENED,
+)
+_IN_WORDS = (Decision.REJECT, Decision.ANSWER)
 _KEPT = (
     AttemptStatus.JUDGED,
     AttemptStatus.LIMIT,
@@ -107,7 +116,8 @@ def decide(
     2. The decision is recorded with who and when.
     3. The run moves on: again in the queue with guidance, from where it stands or with the attempt
        undone, or accepted as it is, or closed. To go on it gets `iterations` more rounds (and once
-       more of what ran out, as the packet said), unless it only paused and has rounds left.
+       more of what ran out, as the packet said), unless it only paused and has rounds left. An
+       answer to a question of the loop grants nothing: the loop finds it and goes on.
 
     Raises `BadDecision` or `NotPossibleNow`; nothing is changed then.
     """
@@ -132,8 +142,12 @@ def decide(
         if effective_status(run)[0] is not RunStatus.AT_GATE:
             raise NotPossibleNow("The run is not at the gate any more: its deadline has passed.")
         item.refresh_from_db()
-        if decision in _GO_ON:
+        if item.cause == StopReason.GOVERNOR:
+            _govern(run, item, user)
+        elif decision in _GO_ON:
             _queue_again(run, item, user)
+        elif decision in _ANSWERS:
+            _answered(run, item, user)
         else:
             _end(run, Decision(decision), user)
     return item
@@ -142,10 +156,14 @@ def decide(
 def _check(item: Escalation, decision: str, guidance: str, iterations: int) -> None:
     if decision not in item.allowed:
         raise BadDecision("decision", f"must be one of: {', '.join(item.allowed)}")
+    if decision == Decision.CHANGE_GOAL and not guidance.strip():
+        raise BadDecision("guidance", "say what the new goal is")
     if decision in _GO_ON and item.cause != StopReason.YIELD and not guidance.strip():
         raise BadDecision("guidance", "say what the next round should do differently")
     if decision in _GO_ON and not _has_rounds_left(item) and not 1 <= iterations <= MOST_ROUNDS:
         raise BadDecision("iterations", f"must be between 1 and {MOST_ROUNDS}")
+    if decision in _IN_WORDS and item.cause != StopReason.GOVERNOR and not guidance.strip():
+        raise BadDecision("guidance", "say it in words: they go to the agent")
 
 
 def _why_not(item_id: int, digest: str) -> str:
@@ -191,6 +209,29 @@ def _queue_again(run: Run, item: Escalation, user: User) -> None:
     )
 
 
+def _answered(run: Run, item: Escalation, user: User) -> None:
+    name, label = user.get_username(), Decision(item.decision).label.lower()
+    runs.move(
+        run,
+        RunStatus.QUEUED,
+        stop_reason=None,
+        reason="",
+        actor=name,
+        kind="answered",
+        text=f"{name} decided: {label}",
+        extra={"next_at": Now(), "ended_at": None, "errors": 0},
+    )
+
+
+def answer_of(run: Run) -> Answer | None:
+    """The newest decision on something that the loop itself had asked, with what was shown."""
+    decided = Escalation.objects.filter(run=run, decision__in=(*_GO_ON, *_ANSWERS))
+    found = decided.filter(packet__has_key="asks").order_by("-pk").first()
+    if found is None:
+        return None
+    return Answer(decision=found.decision, words=found.guidance.strip(), shown=found.packet["asks"])
+
+
 def _next_feedback(run: Run, item: Escalation) -> str:
     """At a pause the person edits the feedback; elsewhere the guidance stands before it."""
     guidance, before = item.guidance.strip(), run.feedback or ""
@@ -201,11 +242,14 @@ def _next_feedback(run: Run, item: Escalation) -> str:
 
 def decided_on(run: Run) -> Escalation | None:
     """What a person decided on the last attempt whose work was kept, if they let the run go on."""
-    last = run.attempts.filter(status__in=_KEPT).order_by("-no").first()
-    if last is None:
+    # Most runs were never at the gate: one query tells.
+    decided = list(
+        Escalation.objects.filter(run=run, decision__in=_GO_ON).defer("packet").order_by("-pk")
+    )
+    if not decided:
         return None
-    items = Escalation.objects.filter(run=run, attempt_no=last.no, decision__in=_GO_ON)
-    return items.order_by("-pk").first()
+    last = run.attempts.filter(status__in=_KEPT).order_by("-no").first()
+    return next((item for item in decided if last and item.attempt_no == last.no), None)
 
 
 def _end(run: Run, decision: Decision, user: User) -> None:
@@ -229,6 +273,25 @@ def _end(run: Run, decision: Decision, user: User) -> None:
                 actor=name,
                 kind="closed",
             )
+
+
+def _govern(run: Run, item: Escalation, user: User) -> None:
+    """The governor of a graph has decided: the graph's next pass does what it said (S1-X10)."""
+    approved = item.decision == Decision.APPROVE
+    words = {
+        Decision.APPROVE: "Approved by",
+        Decision.REJECT: "Rejected by",
+        Decision.CHANGE_GOAL: "Goal changed by",
+    }[Decision(item.decision)]
+    name = user.get_username()
+    runs.move(
+        run,
+        RunStatus.SUCCEEDED if approved else RunStatus.ESCALATED,
+        stop_reason=StopReason.ACCEPTED_BY_PERSON if approved else StopReason.CLOSED_BY_PERSON,
+        reason=f"{words} {name}.",
+        actor=name,
+        kind="governed",
+    )
 
 
 def cancel(run: Run, *, actor: str) -> bool:

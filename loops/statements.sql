@@ -46,6 +46,24 @@ WHERE id = %(run)s AND lease_token = %(token)s AND status = 'running' AND NOT ca
   AND (limit_cost_microusd IS NULL OR %(cost_microusd)s = 0
     OR used_cost_microusd + overrun_cost_microusd + reserved_cost_microusd + %(cost_microusd)s
       <= limit_cost_microusd)
+RETURNING graph_id
+
+-- reserve_graph: the same on what a graph's runs share, after the run's own row
+UPDATE loops_graph SET
+  reserved_model_calls = reserved_model_calls + %(model_calls)s,
+  reserved_tool_calls = reserved_tool_calls + %(tool_calls)s,
+  reserved_tokens = reserved_tokens + %(tokens)s,
+  reserved_cost_microusd = reserved_cost_microusd + %(cost_microusd)s
+WHERE id = %(graph)s
+  AND (limit_model_calls IS NULL OR %(model_calls)s = 0
+    OR used_model_calls + reserved_model_calls + %(model_calls)s <= limit_model_calls)
+  AND (limit_tool_calls IS NULL OR %(tool_calls)s = 0
+    OR used_tool_calls + reserved_tool_calls + %(tool_calls)s <= limit_tool_calls)
+  AND (limit_tokens IS NULL OR %(tokens)s = 0
+    OR used_tokens + overrun_tokens + reserved_tokens + %(tokens)s <= limit_tokens)
+  AND (limit_cost_microusd IS NULL OR %(cost_microusd)s = 0
+    OR used_cost_microusd + overrun_cost_microusd + reserved_cost_microusd + %(cost_microusd)s
+      <= limit_cost_microusd)
 
 -- open_reservation: its row in the ledger
 INSERT INTO loops_reservation (run_id, attempt_no, seq, token, state, est_model_calls,
@@ -92,6 +110,21 @@ UPDATE loops_run SET
   overrun_cost_microusd = overrun_cost_microusd + %(over_cost)s,
   version = version + 1
 WHERE id = %(run)s
+RETURNING graph_id
+
+-- settle_graph: the same on what a graph's runs share
+UPDATE loops_graph SET
+  reserved_model_calls = reserved_model_calls - %(est_model_calls)s,
+  reserved_tool_calls = reserved_tool_calls - %(est_tool_calls)s,
+  reserved_tokens = reserved_tokens - %(est_tokens)s,
+  reserved_cost_microusd = reserved_cost_microusd - %(est_cost)s,
+  used_model_calls = used_model_calls + %(model_calls)s,
+  used_tool_calls = used_tool_calls + %(tool_calls)s,
+  used_tokens = used_tokens + %(tokens)s,
+  used_cost_microusd = used_cost_microusd + %(cost)s,
+  overrun_tokens = overrun_tokens + %(over_tokens)s,
+  overrun_cost_microusd = overrun_cost_microusd + %(over_cost)s
+WHERE id = %(graph)s
 
 -- settle_attempt: the same on the attempt, for its line in the timeline
 UPDATE loops_attempt SET used_tokens = used_tokens + %(tokens)s,

@@ -176,14 +176,19 @@ class Box:
             self.control, number=task.pk, title=task.title, base=base, tree=self.snapshot()
         )
 
+    def handoff_pack(self, delivery: Delivery) -> bytes:
+        """What the delivered commit adds to the source, so that any host can start from it."""
+        source = (self._run.task.source or {})["commit"]
+        return self.control.export_pack([delivery.commit], [source])
+
     def commands_to_take(self, delivery: Delivery, patch: Path) -> list[str]:
         """How a person takes the result into their own repository."""
         there = shlex.quote(str((self._run.task.source or {})["path"]))
         control, branch = shlex.quote(str(self.control.folder)), delivery.branch
-        return [
-            f"git -C {there} fetch {control} {branch}:{branch}",
-            f"git -C {there} apply {shlex.quote(str(patch))}",
-        ]
+        fetch = f"git -C {there} fetch {control} {branch}:{branch}"
+        if (self._run.task.source or {})["bare"]:
+            return [fetch]  # there are no files that a patch could be applied to
+        return [fetch, f"git -C {there} apply {shlex.quote(str(patch))}"]
 
     def _tree_of(self, commit: str) -> str:
         return self.control.git.line("rev-parse", f"{commit}^{{tree}}")

@@ -26,7 +26,13 @@ from loops.patterns.findings import as_feedback
 from loops.store.attempts import Conclusion
 
 _RETRY_SECONDS = 2
-_NOT_FOR_PEOPLE = (StopReason.COMMAND_NOT_FOUND, StopReason.WORKSPACE)
+_NOT_FOR_PEOPLE = (
+    StopReason.COMMAND_NOT_FOUND,
+    StopReason.WORKSPACE,
+    StopReason.PLAN_REJECTED,
+    StopReason.CAPABILITY_UNAVAILABLE,
+    StopReason.TOOL_UNAUTHORIZED,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +90,9 @@ def limited(error: LimitReached, facts: Facts) -> Ending:
     """A limit refused the attempt's next call: the attempt does not count, its effects stay."""
     cause = StopReason(error.axis)
     draft = replace(_unjudged(facts), attempt_status=AttemptStatus.LIMIT, label="limit")
+    if error.owner == "graph":
+        reason = f"What its graph may spend is used. {SENTENCES[cause]} {error.details}"
+        return _stop_at_limit(cause, reason, draft)
     return _at_limit(facts, cause, f"{SENTENCES[cause]} {error.details}", draft)
 
 
@@ -187,7 +196,7 @@ def _finish(facts: Facts, result: LoopResult[Any], draft: Conclusion) -> Ending:
                     draft,
                     status=RunStatus.SUCCEEDED,
                     stop_reason=_success_reason(result),
-                    event="; ".join([f"succeeded: {draft.label}", *facts.evidence.remarks]),
+                    event="; ".join([_success(draft.label), *facts.evidence.remarks]),
                 )
             )
         case Outcome.BUDGET_EXHAUSTED:
@@ -202,18 +211,22 @@ def _success_reason(result: LoopResult[Any]) -> StopReason:
     return StopReason(result.evaluations[-1].cause or StopReason.ACCEPTED)
 
 
+def _success(label: str) -> str:
+    return f"succeeded: {label}" if label else "succeeded"
+
+
 def _for_a_person(facts: Facts, draft: Conclusion) -> Conclusion:
     """If the person lets it go on, the agent gets the reasons, not the sentence for people."""
     reasons = tuple(draft.data.get("reasons", ()))
     feedback = as_feedback(reasons) if reasons else facts.run.feedback
-    return replace(draft, attempt_status=AttemptStatus.ESCALATED, feedback=feedback)
+    return replace(draft, feedback=feedback)
 
 
 def _escalated(facts: Facts, escalation: Escalation, draft: Conclusion) -> Ending:
     """A loop that got stuck stops like at a limit; where nobody is to be asked, it has failed."""
     cause = StopReason(escalation.cause)
     reason = escalation.reason or SENTENCES[cause]
-    if cause in LIMIT_REASONS:
+    if cause in LIMIT_REASONS and facts.run.task.on_limit == OnLimit.STOP:
         return _at_limit(facts, cause, reason, draft)
     if cause in _NOT_FOR_PEOPLE and facts.run.task.on_limit == OnLimit.STOP:
         return Ending(
@@ -221,13 +234,17 @@ def _escalated(facts: Facts, escalation: Escalation, draft: Conclusion) -> Endin
                 draft, status=RunStatus.FAILED, stop_reason=cause, reason=reason, event=reason
             )
         )
-    return _gate(facts, escalation, draft)
+    return _gate(facts, escalation, replace(draft, attempt_status=AttemptStatus.ESCALATED))
 
 
 def _at_limit(facts: Facts, cause: StopReason, reason: str, draft: Conclusion) -> Ending:
     """A limit is reached: the task's `on_limit` says whether a person is asked."""
     if facts.run.task.on_limit == OnLimit.GATE:
         return _gate(facts, Escalation(cause=cause, reason=reason), draft)
+    return _stop_at_limit(cause, reason, draft)
+
+
+def _stop_at_limit(cause: StopReason, reason: str, draft: Conclusion) -> Ending:
     result = {**(draft.result or {}), "remains": draft.feedback or "", "limit": cause.value}
     return Ending(
         conclusion=replace(
@@ -258,12 +275,17 @@ def _gate(facts: Facts, escalation: Escalation, draft: Conclusion) -> Ending:
             cause=cause,
             reason=reason,
             packet=_packet(facts, escalation, reason, draft),
-            allowed=_allowed(facts, cause, acceptable=acceptable),
+            allowed=_asked(escalation) or _allowed(facts, cause, acceptable=acceptable),
             model_said=draft.label,
             proposal=escalation.proposal or "",
             required_authority=escalation.required_authority,
         ),
     )
+
+
+def _asked(escalation: Escalation) -> tuple[Decision, ...]:
+    words = escalation.ask.decisions if escalation.ask else ()
+    return tuple(Decision(word) for word in words)
 
 
 def _also_grants(run: Run, cause: StopReason) -> dict[str, Any]:
@@ -303,4 +325,5 @@ def _packet(facts: Facts, escalation: Escalation, reason: str, draft: Conclusion
         **_also_grants(run, StopReason(escalation.cause)),
         **({"proposal": escalation.proposal} if escalation.proposal else {}),
         **facts.evidence.packet,
+        **({"asks": dict(escalation.ask.shown)} if escalation.ask else {}),
     }

@@ -58,7 +58,7 @@ class ControlRepo:
         with self._building(source.object_format) as git:
             if source.shallow:
                 (git.git_dir / "shallow").write_text(source.shallow)
-            with reader(source) as theirs:
+            with reader(source, beside=git.git_dir.parent) as theirs:
                 pack = str(git.git_dir / "objects/pack/pack")
                 args = ("pack-objects", "--revs", "--delta-base-offset", "-q", pack)
                 theirs.run(*args, stdin=f"{source.commit}\n".encode())

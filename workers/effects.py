@@ -153,8 +153,8 @@ class RunWorkspace:
         return self._box.snapshot()
 
     def change(self, characters: int) -> str:
-        """The change since the base commit, for a reviewer."""
-        return self._box.packet(characters)
+        """The change since the base commit, for a reviewer; empty without a repository."""
+        return self._box.packet(characters) if self._box.has_repository else ""
 
     def undo(self, before: str, after: str) -> None:
         """Take back what changed between two snapshots of this attempt."""

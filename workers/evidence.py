@@ -103,6 +103,9 @@ def _deliver(
         if not verdict.passed:
             return True
     delivery = box.deliver()
+    if run.graph_id is not None:
+        pack = box.handoff_pack(delivery)
+        result["handoff"] = artifacts.put(pack, "application/x-git-pack")
     result |= {
         "branch": delivery.branch,
         "commit": delivery.commit,

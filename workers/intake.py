@@ -63,7 +63,26 @@ def accept(
     """
     if request_key is not None and (known := known_task(request_key)):
         return known
-    submission = Submission(
+    submission = submission_of(request)
+    problems = problems_of(submission) + provider_problems(submission)
+    source, dirty = None, None
+    try:
+        source, dirty = look_at(request, settings.LOOPWARDEN_REPO_ROOTS if roots is None else roots)
+    except WorkspaceFault as fault:
+        problems.append(Problem(field="source.repo", code="unusable", message=str(fault)))
+    if problems:
+        raise Refused(problems)
+    if source is not None:
+        submission = replace(
+            submission, source=stored_source(source, dirty, asked=request.repo or "")
+        )
+    submission = replace(submission, notes=shared_models(submission))
+    return submit(submission, project=project, user=user, request_key=request_key)
+
+
+def submission_of(request: TaskRequest) -> Submission:
+    """What is asked for, before its repository is looked at."""
+    return Submission(
         pattern=request.pattern,
         title=request.title,
         spec=request.spec,
@@ -74,23 +93,9 @@ def accept(
         priority=request.priority,
         source={"path": request.repo} if request.repo else None,
     )
-    problems = problems_of(submission) + _provider_problems(submission)
-    source, dirty = None, None
-    try:
-        source, dirty = _look_at(
-            request, settings.LOOPWARDEN_REPO_ROOTS if roots is None else roots
-        )
-    except WorkspaceFault as fault:
-        problems.append(Problem(field="source.repo", code="unusable", message=str(fault)))
-    if problems:
-        raise Refused(problems)
-    if source is not None:
-        submission = replace(submission, source=_stored(source, dirty))
-    submission = replace(submission, notes=_shared_models(submission))
-    return submit(submission, project=project, user=user, request_key=request_key)
 
 
-def _shared_models(submission: Submission) -> tuple[str, ...]:
+def shared_models(submission: Submission) -> tuple[str, ...]:
     """A reviewer that is the model it reviews shares its blind spots (S0-20).
 
     The same goes for further reviewers, and for the one who is asked after a refusal.
@@ -105,7 +110,7 @@ def _shared_models(submission: Submission) -> tuple[str, ...]:
     )
 
 
-def _provider_problems(submission: Submission) -> list[Problem]:
+def provider_problems(submission: Submission) -> list[Problem]:
     """Agents that cannot be called at all, or whose calls no cost limit could bound."""
     profiles = AgentProfile.objects.in_bulk(submission.agents.values(), field_name="name")
     capped, found = submission.limits.get("cost_microusd") is not None, []
@@ -143,7 +148,7 @@ def load_source(stored: dict[str, Any]) -> Source:
     )
 
 
-def _look_at(
+def look_at(
     request: TaskRequest, roots: Sequence[Path]
 ) -> tuple[Source | None, DirtyCapture | None]:
     """The repository and what is not committed in it, found and captured but not stored."""
@@ -153,7 +158,7 @@ def _look_at(
     return source, capture_dirty(source) if request.include_dirty and source.dirty else None
 
 
-def _stored(source: Source, dirty: DirtyCapture | None) -> dict[str, Any]:
+def stored_source(source: Source, dirty: DirtyCapture | None, *, asked: str) -> dict[str, Any]:
     """The source as it stands on the task; its hook and uncommitted changes become artifacts."""
     hook = source.pre_commit_hook
     stored: dict[str, Any] = {
@@ -166,7 +171,7 @@ def _stored(source: Source, dirty: DirtyCapture | None) -> dict[str, Any]:
         "commit": source.commit,
         "branch": source.branch,
         "hook": artifacts.put(hook, "text/plain") if hook else "",
-        "notes": _notes(source, include_dirty=dirty is not None),
+        "notes": _notes(source, include_dirty=dirty is not None, asked=asked),
     }
     if dirty is not None and dirty.pack:
         stored["dirty_commit"] = dirty.commit
@@ -174,9 +179,11 @@ def _stored(source: Source, dirty: DirtyCapture | None) -> dict[str, Any]:
     return stored
 
 
-def _notes(source: Source, *, include_dirty: bool) -> list[str]:
+def _notes(source: Source, *, include_dirty: bool, asked: str) -> list[str]:
     """What a person may not expect of the private clone."""
     notes = []
+    if Path(asked).expanduser().resolve() != source.path:
+        notes.append(f"{asked} lies inside of {source.path}: the whole repository is taken")
     where = f"branch {source.branch}" if source.branch else "a detached HEAD"
     if source.dirty and include_dirty:
         notes.append(f"works on {source.commit[:12]} ({where}) with its uncommitted changes")

@@ -20,14 +20,16 @@ from loops.models import AgentProfile, Decision, Escalation, Run
 from loops.patterns import get
 from loops.patterns.base import BuildInfo, Pattern
 from loops.store import attempts, ledger, runs
-from workers import conclude, dispatch, slots
+from workers import conclude, dispatch, graphs, slots
 from workers.box import Box
 from workers.crashpoints import reach
 from workers.effects import RunCommands, RunWorkspace
 from workers.evidence import gather
 from workers.lease import Lease, heart
+from workers.meter import RunMeter
 from workers.recorder import CountersAway, Draining, Recorder
 from workers.run_agents import RunAgents
+from workers.run_tools import RunTools
 from workers.sandbox import detect
 
 log = logging.getLogger(__name__)
@@ -44,7 +46,7 @@ def run_iteration(run_id: int, attempt_no: int, *, worker: str) -> None:
     3. Keep the lease while the attempt goes on.
     4. Act: one step of the pattern's loop, in the run's own workspace.
     5. Commit what it came to, in one transaction under the lease's token.
-    6. Free the slots and put the next wake-ups on the broker.
+    6. Free the slots, let its graph react, and put the next wake-ups on the broker.
     """
     claim = attempts.claim(run_id, attempt_no, worker=worker)
     if claim is None:
@@ -60,6 +62,8 @@ def run_iteration(run_id: int, attempt_no: int, *, worker: str) -> None:
             _attempt(run, lease)
     finally:
         _free(lease)
+    if run.graph_id is not None:
+        graphs.react(run.graph_id)
     dispatch.run_pass()
 
 
@@ -105,7 +109,14 @@ def _act(run: Run, lease: Lease) -> conclude.Ending:
             commands = RunCommands(recorder, box, sandbox)
             agents = RunAgents(run, recorder, box, commands)
             workspace = RunWorkspace(recorder, box)
-            effects = Effects(agents=agents, commands=commands, workspace=workspace)
+            tools = RunTools(run, pattern.tools(spec), recorder, box, commands)
+            effects = Effects(
+                agents=agents,
+                commands=commands,
+                workspace=workspace,
+                tools=tools,
+                meter=RunMeter(run.pk),
+            )
             try:
                 decided = gates.decided_on(run)
                 if decided is not None and decided.decision == Decision.REFACTOR:
@@ -149,6 +160,7 @@ def _advance(
         budget=run.limit_iterations,
         seed=f"{settings.SECRET_KEY}:{run.pk}:{run.attempt_no}",
         decided=decided.decision if decided else "",
+        answer=gates.answer_of(run) if pattern.asks else None,
     )
     contract = pattern.build(spec, state, effects, info)
     progress = Progress(state=state, attempts=run.iterations, feedback=run.feedback)

@@ -33,6 +33,8 @@ def locate(path: Path, roots: Sequence[Path]) -> tuple[Path, Path, Path, bool]:
 
 def _allowed(path: Path, roots: Sequence[Path]) -> Path:
     try:
+        # The roots come first: nobody may learn which paths exist elsewhere.
+        _inside(path.expanduser().resolve(), roots)
         real = path.expanduser().resolve(strict=True)
     except (OSError, RuntimeError) as error:
         reason = "cannot be read" if isinstance(error, PermissionError) else "does not exist"

@@ -45,6 +45,7 @@ class Performed:
     output: str = ""
     tree: str = ""
     usage: Amount | None = None
+    status: StepStatus = StepStatus.DONE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +94,7 @@ class Recorder:
             for step in Step.objects.filter(
                 run_id=lease.claim.run_id,
                 attempt_no=lease.claim.no,
-                status=StepStatus.DONE,
+                status__in=[StepStatus.DONE, StepStatus.OUTCOME_UNKNOWN],
             )
         }
 
@@ -205,7 +206,7 @@ class Recorder:
         reach("answered")
         usage = performed.usage
         recorded = ledger.StepResult(
-            status=StepStatus.DONE,
+            status=performed.status,
             result=performed.result,
             output=performed.output,
             tree=performed.tree,
@@ -214,6 +215,10 @@ class Recorder:
         )
         self._settle(seq, reservation, recorded, effect.worst)
         reach(f"recorded-{seq}")
+
+    def skip(self) -> None:
+        """The next step was carried out by an earlier attempt: it keeps its number here."""
+        self._seq += 1
 
     def refuse_batch(self, calls: int) -> None:
         """Raise `LimitReached` unless the limits admit the next so many tool calls (RC081).

@@ -120,12 +120,13 @@ def commit_tree(git: Git, tree: str, parent: str, message: str, *, at: int = 0) 
 
 
 @contextlib.contextmanager
-def reader(source: Source) -> Iterator[Git]:
+def reader(source: Source, *, beside: Path | None = None) -> Iterator[Git]:
     """A throw-away git dir that reads the source's objects, with a copy of its index.
 
-    The user's git dir stays as it is, and neither its hooks nor its filters can run.
+    The user's git dir stays as it is, and neither its hooks nor its filters can run. `beside` is
+    the folder to make it in: git renames its packs, which it can do on one file system only.
     """
-    with tempfile.TemporaryDirectory(prefix="loopwarden-source-") as folder:
+    with tempfile.TemporaryDirectory(prefix="loopwarden-source-", dir=beside) as folder:
         objects = source.common_dir / "objects"
         git = make_git_dir(Path(folder) / "git", source.object_format, borrow=objects)
         (git.git_dir / "HEAD").write_text(f"{source.commit}\n")

@@ -1,4 +1,4 @@
-"""Dispatcher and sweeper in one process. Several copies may run: every step is guarded."""
+"""Dispatcher, graphs and sweeper in one process. Several copies may run: every step is guarded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import redis
 from django.db import DatabaseError, connection
 
 from loops import feed
-from workers import dispatch, presence, sweeper
+from workers import dispatch, graphs, presence, sweeper
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,7 @@ def tend(stop: threading.Event) -> None:
             if time.monotonic() - swept >= SWEEP_SECONDS:
                 sweeper.run_pass()
                 swept = time.monotonic()
+            graphs.run_pass()
             dispatch.run_pass()
         except DatabaseError as error:
             log.warning("the database did not answer: %s", error)

@@ -15,6 +15,7 @@ from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 
 from dashboard.api.problems import Refusal, pointer
+from loops.store.submit import Problem
 from workers.intake import TaskRequest
 
 MOST_BYTES, MOST_DEPTH = 1_000_000, 32
@@ -52,18 +53,18 @@ class StrictJSONParser(BaseParser):
         if len(data) > MOST_BYTES:
             raise Refusal(413, "too_large", f"The body has more than {MOST_BYTES:,} bytes.")
         try:
-            body = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
+            body = json.loads(data.decode(), object_pairs_hook=unique, parse_constant=_no_constant)
         except RecursionError as error:
             raise Refusal(400, "too_deep", f"Nested deeper than {MOST_DEPTH} levels.") from error
         except ValueError as error:
             raise Refusal(400, "malformed_json", f"The body is no valid JSON: {error}") from error
-        _check_values(body, "", 0)
+        check_values(body, "", 0)
         if not isinstance(body, dict):
             raise Refusal(400, "malformed_json", "The body must be one JSON object.")
         return body
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
@@ -76,7 +77,7 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON value")
 
 
-def _check_values(value: Any, where: str, depth: int) -> None:
+def check_values(value: Any, where: str, depth: int) -> None:
     """No text that a database cannot hold, no nesting without end."""
     if depth > MOST_DEPTH:
         raise Refusal(400, "too_deep", f"Nested deeper than {MOST_DEPTH} levels.")
@@ -85,11 +86,11 @@ def _check_values(value: Any, where: str, depth: int) -> None:
             _check_text(value, where)
         case list():
             for at, item in enumerate(value):
-                _check_values(item, f"{where}.{at}", depth + 1)
+                check_values(item, f"{where}.{at}", depth + 1)
         case dict():
             for key, item in value.items():
                 _check_text(key, where)
-                _check_values(item, f"{where}.{key}", depth + 1)
+                check_values(item, f"{where}.{key}", depth + 1)
 
 
 def _check_text(text: str, where: str) -> None:
@@ -103,18 +104,20 @@ def _check_text(text: str, where: str) -> None:
         )
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
+    """Known fields only, nothing guessed."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Money(_Body):
+class Money(Body):
     """An amount as a decimal string."""
 
     amount: Annotated[str, Field(pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$")]
     currency: Literal["USD"]
 
 
-class LimitsBody(_Body):
+class LimitsBody(Body):
     """Caps of a run; an axis that is left out has no cap."""
 
     iterations: Whole | None = None
@@ -134,14 +137,14 @@ class LimitsBody(_Body):
         return given
 
 
-class SourceBody(_Body):
+class SourceBody(Body):
     """Where the workspace comes from."""
 
     repo: str
     include_dirty: bool = False
 
 
-class TaskBody(_Body):
+class TaskBody(Body):
     """A task to submit."""
 
     pattern: str
@@ -170,7 +173,7 @@ class TaskBody(_Body):
         )
 
 
-class DecisionBody(_Body):
+class DecisionBody(Body):
     """A person's decision on exactly what was shown."""
 
     decision: str
@@ -184,11 +187,19 @@ def read(kind: type[BodyT], data: Any) -> BodyT:
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        errors = [_field_error(kind, item) for item in error.errors(include_url=False)]
+        errors = [
+            {"pointer": pointer(found.field), "code": found.code, "detail": found.message}
+            for found in problems_in(kind, error)
+        ]
     raise Refusal(400, "invalid", "Some fields are not as they must be.", errors)
 
 
-def _field_error(kind: type[BaseModel], item: Any) -> dict[str, str]:
+def problems_in(kind: type[BaseModel], error: ValidationError) -> list[Problem]:
+    """One problem for each wrong field."""
+    return [_field_problem(kind, item) for item in error.errors(include_url=False)]
+
+
+def _field_problem(kind: type[BaseModel], item: Any) -> Problem:
     where = [str(part) for part in item["loc"]]
     detail = str(item["msg"]).removeprefix("Value error, ")
     code = str(item["type"])
@@ -196,14 +207,16 @@ def _field_error(kind: type[BaseModel], item: Any) -> dict[str, str]:
         code, detail = "unknown_field", f"there is no such field{_guess(kind, where)}"
     elif code == "missing":
         detail = "is missing"
-    return {"pointer": pointer(".".join(where)), "code": code, "detail": detail}
+    return Problem(field=".".join(where), code=code, message=detail)
 
 
 def _guess(kind: type[BaseModel], where: list[str]) -> str:
     for part in where[:-1]:
+        if part.isdigit():
+            continue
         inner = kind.model_fields[part].annotation
         inners = [inner, *getattr(inner, "__args__", ())]
         kind = next(one for one in inners if isinstance(one, type) and issubclass(one, BaseModel))
-    known = sorted(kind.model_fields)
+    known = sorted(item.alias or name for name, item in kind.model_fields.items())
     close = difflib.get_close_matches(where[-1], known, n=1)
     return f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(known)}"

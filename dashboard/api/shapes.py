@@ -62,7 +62,7 @@ def run_head(run: Run) -> dict[str, Any]:
         "outcome": figures.outcome_words(run),
         "reason": figures.sentence(run),
         "iterations": {"used": run.iterations, "allowed": run.limit_iterations},
-        "meters": [_meter(meter) for meter in figures.meters(run)],
+        "meters": [meter_shape(meter) for meter in figures.meters(run)],
         "active_ms": run.active_ms,
         "cancel_requested": run.cancel_requested,
         "event_seq": run.event_seq,
@@ -94,7 +94,7 @@ def account_shape(run: Run) -> dict[str, Any] | None:
     return {
         "stop_reason": found.stop_reason,
         "sentence": found.sentence,
-        "counters": [_meter(counter) for counter in found.counters],
+        "counters": [meter_shape(counter) for counter in found.counters],
         "last_reasons": list(found.last_reasons),
     }
 
@@ -159,7 +159,8 @@ def decision_shape(item: Escalation) -> dict[str, Any] | None:
     }
 
 
-def _meter(meter: figures.Meter) -> dict[str, Any]:
+def meter_shape(meter: figures.Meter) -> dict[str, Any]:
+    """Spent, reserved and cap of one axis."""
     is_money = meter.axis == "cost_microusd"
     values = {"used": meter.used, "reserved": meter.reserved, "cap": meter.cap}
     if is_money:

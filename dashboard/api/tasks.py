@@ -75,11 +75,11 @@ class Tasks(APIView):
                 body.as_request(),
                 project=token.project,
                 user=token.user,
-                request_key=_request_key(request, token),
+                request_key=request_key(request, token),
             )
         except Refused as error:
             errors = [
-                {"pointer": pointer(_body_name(p.field)), "code": p.code, "detail": p.message}
+                {"pointer": pointer(body_name(p.field)), "code": p.code, "detail": p.message}
                 for p in error.problems
             ]
             raise Refusal(400, "refused", "The task cannot be taken as it is.", errors) from error
@@ -154,11 +154,11 @@ def _known(request: Request, name: str, known: list[str]) -> list[str]:
     return asked
 
 
-def _body_name(field: str) -> str:
+def body_name(field: str) -> str:
     return "aim" if field == "local_aim" else field
 
 
-def _request_key(request: Request, token: ApiToken) -> RequestKey | None:
+def request_key(request: Request, token: ApiToken) -> RequestKey | None:
     key = request.headers.get("Idempotency-Key")
     if key is None:
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from django.conf import settings
 from django.db.models.functions import Now
@@ -17,21 +16,14 @@ from loops.models import WorkerPresence
 from workers.presence import ALIVE
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stack:
-    """What keeps runs going. `alive` says whether it still does."""
-
-    alive: Callable[[], bool]
-
-
 @contextmanager
-def local_stack(say: Callable[[str], object]) -> Iterator[Stack]:
+def local_stack(say: Callable[[str], object]) -> Iterator[Callable[[], bool]]:
     """Use the workers that are there, or start the local parts and stop them afterwards.
 
-    Raises `CannotStart`.
+    Yields what says whether they are still there. Raises `CannotStart`.
     """
-    if Supervisor.running(settings.DATA_DIR) or _workers_alive():
-        yield Stack(alive=lambda: bool(Supervisor.running(settings.DATA_DIR)) or _workers_alive())
+    if something_works():
+        yield something_works
         return
     say("No worker is running: starting one for this task.")
     with standard_supervisor(ready=registered_since(timezone.now())) as supervisor:
@@ -41,9 +33,17 @@ def local_stack(say: Callable[[str], object]) -> Iterator[Stack]:
             supervisor.check()
             return True
 
-        yield Stack(alive=alive)
+        yield alive
 
 
-def _workers_alive() -> bool:
+def goes_on() -> str:
+    """What becomes of a task when nobody waits for it any more."""
+    return "goes on" if something_works() else "goes on as soon as a worker is there again"
+
+
+def something_works() -> bool:
+    """Whether a supervisor of this data folder or a worker anywhere takes up what is queued."""
+    if Supervisor.running(settings.DATA_DIR):
+        return True
     seen = WorkerPresence.objects.filter(seen_at__gt=Now() - ALIVE).values_list("kind", flat=True)
     return {"worker", "tender"} <= set(seen)

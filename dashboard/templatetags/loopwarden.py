@@ -12,7 +12,9 @@ from django.utils.safestring import SafeString
 
 from dashboard import display
 from loops import figures
+from loops.core.graph import Signal
 from loops.core.lifecycle import RunStatus
+from loops.graph_figures import SIGNALS
 from loops.models import Attempt, OnLimit, Run
 
 register = template.Library()
@@ -141,6 +143,13 @@ def run_pill(run: Run) -> dict[str, str]:
 def cause_pill(cause: str) -> dict[str, str]:
     """Why an item is at the gate."""
     words, tone = display.cause_pill(cause)
+    return {"words": words, "tone": tone}
+
+
+@register.inclusion_tag("dashboard/parts/pill.html")
+def signal_pill(signal: str) -> dict[str, str]:
+    """What a node said to its graph."""
+    words, tone = SIGNALS[Signal(signal)]
     return {"words": words, "tone": tone}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -24,6 +25,11 @@ from loops.store.runs import MovedOn
 PAGE = 50
 CODE_LINES = 400
 USUAL_ROUNDS = 2
+_WORDS_FOR: dict[str, str] = {
+    StopReason.APPROVAL: "To reject it: why, and what to do instead",
+    StopReason.INPUT: "Your answer",
+    StopReason.OUTCOME_UNKNOWN: "What you know of it",
+}
 
 
 @login_required
@@ -120,6 +126,7 @@ def _item_context(item: Escalation, inbox: list[Escalation]) -> dict[str, Any]:
     packet = item.packet if isinstance(item.packet, dict) else {}
     patch, code, summary = packet.get("patch"), packet.get("code"), packet.get("summary")
     others = [one.pk for one in inbox if one.pk != item.pk]
+    asked = packet.get("asks", {})
     return {
         "packet": packet,
         "run": item.run,
@@ -132,9 +139,17 @@ def _item_context(item: Escalation, inbox: list[Escalation]) -> dict[str, Any]:
         "can": {one.name.lower(): one in item.allowed for one in Decision},
         "also_grants": [in_words(*of) for of in packet.get("also_grants", {}).items()],
         "decided_as": Decision(item.decision).label if item.decision else "",
+        "asked": asked,
+        "parameters": head(_spelled(asked), CODE_LINES) if asked.get("action") else None,
+        "words_for": _WORDS_FOR.get(item.cause, ""),
         "pauses": item.cause == StopReason.YIELD,
         "feedback": packet.get("feedback", ""),
         "next": next((pk for pk in others if pk < item.pk), others[0] if others else None),
         "usual_rounds": USUAL_ROUNDS,
         "most_rounds": MOST_ROUNDS,
     }
+
+
+def _spelled(asked: dict[str, Any]) -> str:
+    parameters = asked["action"]["parameters"]
+    return json.dumps(parameters, indent=2, sort_keys=True, ensure_ascii=False)

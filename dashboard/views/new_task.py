@@ -12,6 +12,7 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from dashboard.forms import TaskForm
@@ -33,7 +34,7 @@ def new_task(request: HttpRequest, name: str = "") -> HttpResponse:
     if sent and form.is_valid():
         task = _accept(request, form)
         if task is not None:
-            return redirect("task", pk=task.pk)
+            return redirect(f"{reverse('task', args=[task.pk])}?created")
     context: dict[str, Any] = {
         "section": "new",
         "pattern": pattern,

@@ -8,10 +8,10 @@ process. A worker does the same one attempt per message, with the progress store
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from loops.core.errors import ContractError
 
@@ -56,6 +56,16 @@ class LoopContext(Generic[S]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ask:
+    """What a person is asked, where the usual decisions do not fit."""
+
+    decisions: tuple[str, ...] = ()
+    """Words of the gate, such as `approve`; empty for the usual ones."""
+    shown: Mapping[str, Any] = field(default_factory=dict)
+    """What the decision is bound to; it must have a canonical form."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Escalation:
     """The loop stops and somebody else decides (S1-12). `cause` is a stable word for programs."""
 
@@ -63,6 +73,7 @@ class Escalation:
     reason: str
     required_authority: str = ""
     proposal: str | None = None
+    ask: Ask | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +113,8 @@ class Evaluation:
     """The stable word for why: with `escalate`, and with a success that is not a plain one."""
     pause: bool = False
     """A person looks at this before the next attempt (S4-14). `run_loop` just goes on."""
+    ask: Ask | None = None
+    """With `escalate`: what the person is asked."""
     costs_round: bool = True
     """False when there was no verdict to count: a refusal, a reviewer without one (S0-9)."""
 
@@ -225,7 +238,11 @@ def _judged(contract: LoopContract[S], attempt: int, state: S) -> Turn[S]:
     evaluation = contract.evaluator(state)
     after = Progress(state=state, attempts=attempt, feedback=evaluation.feedback)
     if evaluation.judgment is Judgment.ESCALATE:
-        escalation = Escalation(cause=evaluation.cause or "evaluator", reason=evaluation.feedback)
+        escalation = Escalation(
+            cause=evaluation.cause or "evaluator",
+            reason=evaluation.feedback,
+            ask=evaluation.ask,
+        )
         return _escalated(contract, attempt, after.state, escalation, (evaluation,))
     if contract.stopping_condition(evaluation):
         return _success(contract, after, evaluation)

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Literal, Protocol
 
 from loops.core.errors import AgentFault, EmptyAnswer, Truncated
+from loops.core.tooling import Meter, NoMeter, NoTools, Tools
 
 
 class ReplyStop(StrEnum):
@@ -197,3 +198,5 @@ class Effects:
     agents: Agents
     commands: Commands
     workspace: Workspace
+    tools: Tools = field(default_factory=NoTools)
+    meter: Meter = field(default_factory=NoMeter)

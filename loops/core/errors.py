@@ -30,6 +30,8 @@ class LimitReached(LoopwardenError):
             f"limit reached: {axis} (cap {cap}, used {used}, reserved {reserved}, asked {asked})"
         )
         self.axis, self.used, self.reserved, self.asked, self.cap = axis, used, reserved, asked, cap
+        self.owner = "run"
+        """Whose limit it is: the run's own, or its `graph`'s, which no grant to the run raises."""
 
     @property
     def details(self) -> str:

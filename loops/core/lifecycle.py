@@ -67,6 +67,16 @@ class StopReason(StrEnum):
     QUOTA_SKIPPED = "quota_skipped"
     NO_PROGRESS = "no_progress"
     GATE_EXPIRED = "gate_expired"
+    APPROVAL = "approval"
+    INPUT = "input"
+    OUTCOME_UNKNOWN = "outcome_unknown"
+    REVISIONS = "revisions"
+    STEPS = "steps"
+    PLAN_REJECTED = "plan_rejected"
+    CAPABILITY_UNAVAILABLE = "capability_unavailable"
+    TOOL_UNAUTHORIZED = "tool_unauthorized"
+    AGENT_UNUSABLE_ANSWER = "agent_unusable_answer"
+    GOVERNOR = "governor"
 
 
 LIMIT_REASONS = frozenset(
@@ -86,6 +96,8 @@ LIMIT_REASONS = frozenset(
         StopReason.BACK_AND_FORTH,
         StopReason.POLLS,
         StopReason.NO_PROGRESS,
+        StopReason.REVISIONS,
+        StopReason.STEPS,
     }
 )
 
@@ -123,6 +135,16 @@ SENTENCES: dict[StopReason, str] = {
     StopReason.QUOTA_SKIPPED: "Passed with a check skipped, because a quota was used up.",
     StopReason.NO_PROGRESS: "The same was done again with the same result.",
     StopReason.GATE_EXPIRED: "Nobody decided in time.",
+    StopReason.APPROVAL: "An action of high impact waits for approval.",
+    StopReason.INPUT: "It needs an answer that no model may give.",
+    StopReason.OUTCOME_UNKNOWN: "Nobody knows whether an action happened.",
+    StopReason.REVISIONS: "All allowed revisions are used.",
+    StopReason.STEPS: "All allowed plan steps are used.",
+    StopReason.PLAN_REJECTED: "No plan kept to the rules.",
+    StopReason.CAPABILITY_UNAVAILABLE: "A tool that the plan needs is not available.",
+    StopReason.TOOL_UNAUTHORIZED: "A plan needs a tool that the task may not use.",
+    StopReason.AGENT_UNUSABLE_ANSWER: "An agent gave no usable answer, its repair neither.",
+    StopReason.GOVERNOR: "The governor of its graph decides.",
 }
 
 MOVES: dict[RunStatus, frozenset[RunStatus]] = {

@@ -4,6 +4,7 @@ from loops.models.access import ApiToken, IdempotencyKey, LoginLink
 from loops.models.artifact import Artifact
 from loops.models.event import Event, Outbox, WorkerPresence
 from loops.models.gate import Decision, Escalation, EscalationStatus
+from loops.models.graph import Graph, GraphEdge, GraphEvent, GraphNode, GraphStatus
 from loops.models.run import (
     Attempt,
     AttemptStatus,
@@ -27,6 +28,11 @@ __all__ = [
     "Escalation",
     "EscalationStatus",
     "Event",
+    "Graph",
+    "GraphEdge",
+    "GraphEvent",
+    "GraphNode",
+    "GraphStatus",
     "IdempotencyKey",
     "LimitGrant",
     "LoginLink",

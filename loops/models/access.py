@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
+from django.db.models import Q
 
+from loops.models.graph import Graph
 from loops.models.task import Project, Task
 
 
@@ -38,10 +40,16 @@ class IdempotencyKey(models.Model):
     """`token:<id>` or `user:<id>`."""
     key = models.CharField(max_length=255)
     request_digest = models.CharField(max_length=64)
-    task = models.ForeignKey(Task, on_delete=models.CASCADE)
+    task = models.ForeignKey(Task, null=True, on_delete=models.CASCADE)
+    graph = models.ForeignKey(Graph, null=True, on_delete=models.CASCADE)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["owner", "key"], name="idempotency_key_unique")
+            models.UniqueConstraint(fields=["owner", "key"], name="idempotency_key_unique"),
+            models.CheckConstraint(
+                condition=Q(task__isnull=False, graph__isnull=True)
+                | Q(task__isnull=True, graph__isnull=False),
+                name="idempotency_key_of_one_thing",
+            ),
         ]

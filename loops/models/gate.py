@@ -27,6 +27,12 @@ class Decision(models.TextChoices):
     REFACTOR = "refactor", "Undo this attempt and start over"
     ACCEPT = "accept", "Accept as it is"
     CLOSE = "close", "Close without result"
+    APPROVE = "approve", "Approve"
+    REJECT = "reject", "Reject"
+    CHANGE_GOAL = "change_goal", "Change the goal"
+    ANSWER = "answer", "Answer"
+    HAPPENED = "happened", "It happened"
+    NOT_HAPPENED = "not_happened", "It did not happen"
 
 
 class Escalation(models.Model):
@@ -48,7 +54,7 @@ class Escalation(models.Model):
     status = models.CharField(
         max_length=10, choices=EscalationStatus.choices, default=EscalationStatus.OPEN
     )
-    decision = models.CharField(max_length=10, choices=Decision.choices, blank=True)
+    decision = models.CharField(max_length=16, choices=Decision.choices, blank=True)
     guidance = models.TextField(blank=True)
     granted_iterations = models.PositiveIntegerField(default=0)
     decided_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)

@@ -29,6 +29,10 @@ class Run(models.Model):
     """One bounded execution of a task. Its row is the authority on status and budget."""
 
     task = models.ForeignKey(Task, on_delete=models.PROTECT, related_name="runs")
+    graph = models.ForeignKey(
+        "loops.Graph", null=True, on_delete=models.PROTECT, related_name="runs"
+    )
+    """The task's, here again: each reservation must know it without a join."""
     number = models.PositiveIntegerField(default=1)
     status = models.CharField(max_length=20, choices=_statuses, default=RunStatus.QUEUED)
     stop_reason = models.CharField(max_length=40, blank=True)
@@ -262,6 +266,7 @@ class StepStatus(models.TextChoices):
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
+    OUTCOME_UNKNOWN = "outcome_unknown"  # sent, and nobody knows whether it happened
 
 
 def _step_kinds() -> list[tuple[str, str]]:
@@ -283,7 +288,7 @@ class Step(models.Model):
     name = models.TextField(blank=True)
     """The agent profile, or the command."""
     input_digest = models.CharField(max_length=64)
-    status = models.CharField(max_length=8, choices=StepStatus.choices)
+    status = models.CharField(max_length=16, choices=StepStatus.choices)
     result = models.JSONField(null=True)
     output = models.CharField(max_length=64, blank=True)
     """Artifact with the answer or the command's output."""

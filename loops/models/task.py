@@ -59,6 +59,9 @@ class Task(models.Model):
     on_limit = models.CharField(max_length=8, choices=OnLimit.choices)
     priority = models.SmallIntegerField(default=0)
     """Higher goes first inside the project."""
+    graph = models.ForeignKey(
+        "loops.Graph", null=True, on_delete=models.PROTECT, related_name="tasks"
+    )
     source = models.JSONField(null=True)
     """Where the workspace comes from: path, commit, branch, what was left out."""
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)

@@ -19,6 +19,7 @@ NAMES = (
     "implement_verify",
     "contract",
     "one_pass",
+    "plan_execute_review",
 )
 
 

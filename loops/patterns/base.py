@@ -12,6 +12,7 @@ from loops.core.contract import AuthorityScope, Evaluation, Judgment, LoopContra
 from loops.core.effects import Effects
 from loops.core.errors import ContractError
 from loops.core.limits import Limits
+from loops.core.tooling import ToolGrant
 from loops.core.wrapping import Tag, nonce_for, wrap
 
 JsonObject = dict[str, Any]
@@ -47,6 +48,16 @@ class Misfit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a person decided on something that the loop had asked (`Ask`)."""
+
+    decision: str
+    words: str
+    shown: Mapping[str, Any]
+    """Exactly what the person saw of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class BuildInfo:
     """What a contract takes from the task and its run, apart from the spec."""
 
@@ -57,6 +68,9 @@ class BuildInfo:
     """Makes the nonces of this run's prompts: the same for the same step, unknown to agents."""
     required_authority: str = "graph_governor"
     """Who decides what the loop may not (S1-13)."""
+    answer: Answer | None = None
+    """The newest answer to an `Ask` of this run. Whether it answers the open one is for the loop to
+    tell, by what it had shown."""
     decided: str = ""
     """What a person decided on the last attempt: `continue` (its work stays), `refactor` (it was
     undone) or nothing."""
@@ -86,6 +100,10 @@ class ResultFile:
 
     name: str
     content: str
+
+
+def _no_tools(_spec: SpecModel) -> ToolGrant:
+    return ToolGrant()
 
 
 def accepted(evaluation: Evaluation) -> bool:
@@ -137,6 +155,10 @@ class Pattern(Generic[SpecT, StateT]):
     """Why a task with this spec may not ask for so many iterations; empty when it may."""
     limit_reason: Callable[[SpecT, Limits], str] = _iterations_used
     """The reason to report when the iterations are used up."""
+    asks: bool = False
+    """Whether its loop asks people questions of its own (`Ask`)."""
+    tools: Callable[[SpecT], ToolGrant] = _no_tools
+    """The tools that a task with this spec may use by itself."""
     result: Callable[[StateT], ResultFile | None] = _no_result
     """The result that is no change of a workspace."""
     example: Mapping[str, Any]

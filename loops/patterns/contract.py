@@ -48,7 +48,7 @@ class Spec(SpecModel):
         default="{}",
         title="Arguments",
         description="A JSON object that is handed to the builder.",
-        json_schema_extra={"multiline": True},
+        json_schema_extra={"multiline": True, "json": True},
     )
 
     @field_validator("builder")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import transaction
 from django.db.models import F
 
 from loops.core.errors import LoopwardenError
-from loops.models import Reservation, ReservationState, Run
+from loops.models import Graph, Reservation, ReservationState, Run
 from loops.store import events
 
 
@@ -33,12 +35,20 @@ def correct_cost(run_id: int, microusd: int, *, reason: str, actor: str) -> int:
             actual_tokens=0,
             actual_cost_microusd=microusd,
         )
-        above = max(microusd, -run.overrun_cost_microusd)
-        Run.objects.filter(pk=run_id).update(
-            overrun_cost_microusd=F("overrun_cost_microusd") + above,
-            used_cost_microusd=F("used_cost_microusd") + microusd - above,
-            version=F("version") + 1,
-        )
+        changes = _changes(run, microusd)
+        Run.objects.filter(pk=run_id).update(**changes, version=F("version") + 1)
+        # After the run's row, as every reservation takes them: the other order could deadlock.
+        if run.graph_id is not None:
+            graph = Graph.objects.select_for_update(no_key=True).get(pk=run.graph_id)
+            Graph.objects.filter(pk=graph.pk).update(**_changes(graph, microusd))
         data = {"microusd": microusd}
         events.record(run_id, "corrected", f"cost corrected: {reason}", actor=actor, data=data)
     return corrected
+
+
+def _changes(row: Run | Graph, microusd: int) -> dict[str, Any]:
+    above = max(microusd, -row.overrun_cost_microusd)
+    return {
+        "overrun_cost_microusd": F("overrun_cost_microusd") + above,
+        "used_cost_microusd": F("used_cost_microusd") + microusd - above,
+    }

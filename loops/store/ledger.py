@@ -5,6 +5,7 @@ The run's row is the authority; the counters in Redis are the fast wall in front
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,11 +16,15 @@ from django.db.models.functions import Now
 from loops.core.errors import LoopwardenError
 from loops.core.lifecycle import RunStatus
 from loops.core.limits import Amount, first_refusal
-from loops.models import Reservation, ReservationState, Run
+from loops.models import Reservation, ReservationState, Run, Step, StepStatus
 from loops.statements import as_json, execute, fetch
 from loops.store.attempts import Claim
 
 _TRIES = 100
+
+
+class _GraphIsFull(Exception):
+    """Takes the run's reservation back: what its graph shares does not admit it."""
 
 
 class LeaseLost(LoopwardenError):
@@ -58,8 +63,11 @@ def reserve(claim: Claim, call: StepCall, worst: Amount) -> int:
     """
     params = {"run": claim.run_id, "no": claim.no, "token": claim.token, **asdict(worst)}
     for _ in range(_TRIES):
-        with transaction.atomic():
-            if execute("reserve", params) == 1:
+        with contextlib.suppress(_GraphIsFull), transaction.atomic():
+            run = fetch("reserve", params)
+            if run is not None:
+                if run[0] is not None and not execute("reserve_graph", {**params, "graph": run[0]}):
+                    raise _GraphIsFull
                 execute("open_step", {**params, **asdict(call)})
                 row = fetch("open_reservation", {**params, "seq": call.seq})
                 if row is not None:
@@ -131,6 +139,28 @@ def close_lost(run_id: int, live_token: int) -> int:
     return closed
 
 
+def may_have_been_sent(step: Step) -> bool:
+    """Whether an unfinished step may have reached the other side."""
+    return Reservation.objects.filter(
+        run_id=step.run_id,
+        attempt_no=step.attempt_no,
+        seq=step.seq,
+        state__in=[
+            ReservationState.IN_FLIGHT,
+            ReservationState.UNKNOWN,
+            ReservationState.SETTLED,
+        ],
+    ).exists()
+
+
+def mark_unknown(claim: Claim, step: Step, why: str) -> None:
+    """Say of a lost worker's step that nobody knows what became of it; nothing repeats it."""
+    held = Run.objects.filter(pk=claim.run_id, lease_token=claim.token, status=RunStatus.RUNNING)
+    Step.objects.filter(pk=step.pk, run__in=held).update(
+        status=StepStatus.OUTCOME_UNKNOWN, error=why, ended_at=Now()
+    )
+
+
 def void_and_sum(run_id: int) -> Amount:
     """For a rebuild of the Redis counters: void what is surely unsent, sum what counts.
 
@@ -156,35 +186,46 @@ def _close(reservation_id: int, state: str, *, tokens: int | None, cost: int | N
     charged = state in (ReservationState.SETTLED, ReservationState.UNKNOWN)
     spent_tokens = est_tokens if tokens is None else tokens
     spent_cost = est_cost if cost is None else cost
-    execute(
-        "settle",
-        {
-            "run": run_id,
-            "est_model_calls": est_model_calls,
-            "est_tool_calls": est_tool_calls,
-            "est_tokens": est_tokens,
-            "est_cost": est_cost,
-            "model_calls": est_model_calls if charged else 0,
-            "tool_calls": est_tool_calls if charged else 0,
-            "tokens": min(spent_tokens, est_tokens),
-            "cost": min(spent_cost, est_cost),
-            "over_tokens": max(0, spent_tokens - est_tokens),
-            "over_cost": max(0, spent_cost - est_cost),
-        },
-    )
+    params = {
+        "run": run_id,
+        "est_model_calls": est_model_calls,
+        "est_tool_calls": est_tool_calls,
+        "est_tokens": est_tokens,
+        "est_cost": est_cost,
+        "model_calls": est_model_calls if charged else 0,
+        "tool_calls": est_tool_calls if charged else 0,
+        "tokens": min(spent_tokens, est_tokens),
+        "cost": min(spent_cost, est_cost),
+        "over_tokens": max(0, spent_tokens - est_tokens),
+        "over_cost": max(0, spent_cost - est_cost),
+    }
+    run = fetch("settle", params)
+    if run is not None and run[0] is not None:
+        execute("settle_graph", {**params, "graph": run[0]})
     execute("settle_attempt", {"run": run_id, "no": no, "tokens": spent_tokens, "cost": spent_cost})
     return 1
 
 
 def _refusal(claim: Claim, worst: Amount) -> LoopwardenError | None:
-    run = Run.objects.filter(
-        Q(deadline_at__isnull=True) | Q(deadline_at__gt=Now()),
-        pk=claim.run_id,
-        lease_token=claim.token,
-        status=RunStatus.RUNNING,
-        cancel_requested=False,
-        lease_expires_at__gt=Now(),
-    ).first()
+    run = (
+        Run.objects.select_related("graph")
+        .filter(
+            Q(deadline_at__isnull=True) | Q(deadline_at__gt=Now()),
+            pk=claim.run_id,
+            lease_token=claim.token,
+            status=RunStatus.RUNNING,
+            cancel_requested=False,
+            lease_expires_at__gt=Now(),
+        )
+        .first()
+    )
     if run is None:
         return LeaseLost()
-    return first_refusal(worst, used=run.used, reserved=run.reserved, limits=run.limits)
+    own = first_refusal(worst, used=run.used, reserved=run.reserved, limits=run.limits)
+    if own is not None or run.graph is None:
+        return own
+    graph = run.graph
+    shared = first_refusal(worst, used=graph.used, reserved=graph.reserved, limits=graph.limits)
+    if shared is not None:
+        shared.owner = "graph"
+    return shared

@@ -16,7 +16,16 @@ from pydantic import ValidationError
 
 from loops.core.errors import ContractError, LoopwardenError
 from loops.core.limits import Limits
-from loops.models import AgentProfile, IdempotencyKey, LimitGrant, OnLimit, Project, Run, Task
+from loops.models import (
+    AgentProfile,
+    Graph,
+    IdempotencyKey,
+    LimitGrant,
+    OnLimit,
+    Project,
+    Run,
+    Task,
+)
 from loops.patterns import UnknownPattern, all_patterns, get
 from loops.patterns.base import Pattern
 from loops.store import events
@@ -121,7 +130,7 @@ def submit(
         raise Refused(problems)
     try:
         with transaction.atomic():
-            task = _store(submission, project, user)
+            task = store(submission, project, user)
             if request_key is not None:
                 IdempotencyKey.objects.create(task=task, **asdict(request_key))
     except IntegrityError:
@@ -139,6 +148,7 @@ def start_run(task: Task, *, user: User | None) -> Run:
     caps = {k: v for k, v in limits.as_dict().items() if k != "deadline_seconds"}
     run = Run.objects.create(
         task=task,
+        graph_id=task.graph_id,
         number=task.runs.count() + 1,
         next_at=Now(),
         deadline_at=timezone.now() + timedelta(seconds=seconds) if seconds else None,
@@ -150,7 +160,10 @@ def start_run(task: Task, *, user: User | None) -> Run:
     return run
 
 
-def _store(submission: Submission, project: Project, user: User | None) -> Task:
+def store(
+    submission: Submission, project: Project, user: User | None, *, graph: Graph | None = None
+) -> Task:
+    """Write a task that has no problems, with its first run. Call it inside a transaction."""
     pattern = get(submission.pattern)
     task = Task.objects.create(
         project=project,
@@ -163,6 +176,7 @@ def _store(submission: Submission, project: Project, user: User | None) -> Task:
         on_limit=submission.on_limit or pattern.default_on_limit,
         priority=submission.priority,
         source=submission.source,
+        graph=graph,
         created_by=user,
     )
     run = start_run(task, user=user)
@@ -173,16 +187,25 @@ def _store(submission: Submission, project: Project, user: User | None) -> Task:
 
 def known_task(request_key: RequestKey) -> Task | None:
     """The task that this request made before, if any. Raises `KeyReused` for another request."""
+    found = _known(request_key)
+    return None if found is None else found.task
+
+
+def known_graph(request_key: RequestKey) -> Graph | None:
+    """The same for a graph."""
+    found = _known(request_key)
+    return None if found is None else found.graph
+
+
+def _known(request_key: RequestKey) -> IdempotencyKey | None:
     found = (
-        IdempotencyKey.objects.select_related("task")
+        IdempotencyKey.objects.select_related("task", "graph")
         .filter(owner=request_key.owner, key=request_key.key)
         .first()
     )
-    if found is None:
-        return None
-    if found.request_digest != request_key.request_digest:
+    if found is not None and found.request_digest != request_key.request_digest:
         raise KeyReused
-    return found.task
+    return found
 
 
 def _title_problems(submission: Submission) -> list[Problem]:

@@ -66,7 +66,7 @@ def test_check_fix_is_submitted_with_its_repository(
     response = pages.post("/tasks/new/check_fix/", typed)
     assert response.status_code == 302, text_of(response.content.decode())
     task = Task.objects.get()
-    assert response["Location"] == f"/tasks/{task.pk}/"
+    assert response["Location"] == f"/tasks/{task.pk}/?created"
     assert task.spec["checks"] == ["ruff check .", "pytest -q"]
     assert task.limits["cost_microusd"] == 2_500_000
     assert task.limits["deadline_seconds"] == 5400

@@ -132,10 +132,10 @@ def test_a_wrong_field_is_named_and_nothing_typed_is_lost(desk: Client, item: Es
     response = send(desk, item, guidance="Keep me", iterations="0")
     html = response.content.decode()
     assert response.status_code == 400
-    assert 'id="iterations-wrong">Must be between 1 and 100.' in html
+    assert 'id="iterations-wrong">must be between 1 and 100.' in html
     assert "Keep me</textarea>" in html
     response = send(desk, item, guidance="  ")
-    assert 'id="guidance-wrong">Say what the next round should do differently.' in (
+    assert 'id="guidance-wrong">say what the next round should do differently.' in (
         response.content.decode()
     )
 

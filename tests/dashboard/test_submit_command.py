@@ -109,8 +109,8 @@ def test_it_refuses_a_repository_outside_of_the_folders_that_are_set(
 @pytest.mark.parametrize(
     ("env", "sentence"),
     [
-        ({"LOOPWARDEN_PROT": "1"}, "unknown setting LOOPWARDEN_PROT"),
-        ({"LOOPWARDEN_PORT": "many"}, "LOOPWARDEN_PORT must be a whole number"),
+        ({"LOOPWARDEN_PROT": "1"}, "unknown setting LOOPWARDEN_PROT; did you mean LOOPWARDEN_PO"),
+        ({"LOOPWARDEN_PORT": "many"}, "LOOPWARDEN_PORT must be a whole number from 1 to 65535"),
         ({"LOOPWARDEN_DATA": "/proc/nowhere"}, "LOOPWARDEN_DATA: cannot write to /proc/nowhere"),
         ({"LOOPWARDEN_SANDBOX": "cage"}, "LOOPWARDEN_SANDBOX must be one of"),
     ],

@@ -16,7 +16,7 @@ from django.db import connection
 from loops import gates
 from loops.core.errors import WorkspaceFault
 from loops.models import AgentProfile, Escalation, Run, Step, StepKind, StepStatus
-from loops.store import runs
+from loops.store import artifacts, runs
 from tests.engine import processes, scenes
 from workers.control import ControlRepo
 from workers.lease import heart
@@ -119,13 +119,15 @@ def test_s4_07_refactor_restores_the_files_exactly_and_is_a_recorded_step(repo: 
     assert [a.label for a in run.attempts.order_by("no")] == ["refactor", "pass"]
 
 
-def test_s4_13_at_the_limit_the_workspace_stays_as_the_last_attempt_left_it(repo: Path) -> None:
+def test_rc067_s4_13_at_the_limit_the_work_of_the_last_attempt_is_handed_over(repo: Path) -> None:
     files = [{"app.py": f"{n}\n"} for n in range(2)]
     reviews = [scenes.review("continue", "a"), scenes.review("continue", "b")]
     run = scenes.drive(scenes.verify_task(repo, files, reviews, iterations=2).runs.get())
     item = Escalation.objects.get(run=run)
     assert (run.status, item.cause, shown(run, "app.py")) == ("at_gate", "iterations", "1\n")
     assert item.packet["reasons"] == ["b"]
+    assert b"+1" in artifacts.get(item.packet["patch"])
+    assert item.packet["cost_microusd"] == 12_000
     assert item.allowed == ["continue", "refactor", "accept", "close"]
 
 
@@ -258,6 +260,24 @@ def test_s4_14_the_undo_is_done_again_when_the_next_attempt_fails(repo: Path, ad
     assert [a.status for a in run.attempts.order_by("no")] == ["judged", "error", "judged"]
     assert steps_of(run, 2)[0] == steps_of(run, 3)[0] == ("undo", "undo", "done")
     assert (shown(run, "app.py"), shown(run, "more.py")) == ("one\n", "more\n")
+
+
+def test_s4_14_an_ordered_undo_is_not_lost_at_a_later_gate(repo: Path, ada: User) -> None:
+    run = paused(repo, "continue")
+    profile = AgentProfile.objects.get(name="hand")
+    profile.config["steps"][1:1] = [{"role": "implementer", "error": "gone"}] * 3
+    profile.save()
+    decide(run, ada, "refactor")
+    run = scenes.drive(run)
+    assert (run.status, run.stop_reason) == ("at_gate", "errors")
+    decide(run, ada, "continue", "try again")
+    run = scenes.drive(run)
+    assert (run.status, shown(run, "app.py"), shown(run, "more.py")) == (
+        "succeeded",
+        "one\n",
+        "more\n",
+    )
+    assert "was undone" in scenes.prompt_of(run, "implementer", 5)
 
 
 def test_s4_14_undone_twice_in_a_row_nothing_of_either_attempt_is_left(

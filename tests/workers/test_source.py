@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -278,3 +279,22 @@ def test_a_pinned_commit_is_imported_also_when_the_branch_has_moved(
     control = ControlRepo(tmp_path / "run" / "control.git")
     control.create_from(source)
     assert control.base == source.commit
+
+
+def test_temporary_files_may_lie_on_another_file_system(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        monkeypatch.setattr(tempfile, "tempdir", elsewhere)
+        control = ControlRepo(tmp_path / "run" / "control.git")
+        source = look(repo)
+        control.create_from(source)
+    assert control.base == source.commit
+
+
+def test_a_path_outside_of_the_roots_is_refused_whether_it_exists_or_not(
+    repo: Path, tmp_path: Path
+) -> None:
+    for path in (repo, tmp_path / "nowhere"):
+        with pytest.raises(SourceFault, match="lies outside"):
+            inspect_source(path, roots=[tmp_path / "allowed"])

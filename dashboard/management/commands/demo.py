@@ -43,10 +43,12 @@ class Command(BaseCommand):
                 self._run(supervisor)
                 self.stdout.write(f"\nLoopwarden is at {supervisor.address}")
                 self.stdout.write(f"Sign in, works once: {login_link(supervisor.address)}")
-                if not options["exit"]:
-                    self.stdout.write("Ctrl-C stops everything.")
-                    self.stdout.flush()
-                    supervisor.serve_forever()
+                if options["exit"]:
+                    self.stdout.write("Stopping, as asked by --exit.")
+                    return
+                self.stdout.write("Ctrl-C stops everything.")
+                self.stdout.flush()
+                supervisor.serve_forever()
         except CannotStart as error:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt:

@@ -13,18 +13,16 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
 from dashboard.local.database import prepare_database
-from dashboard.local.errors import CannotStart, ChildFailed
-from dashboard.local.stack import local_stack
+from dashboard.local.errors import CannotStart
+from dashboard.local.stack import goes_on, local_stack, something_works
 from dashboard.local.supervisor import Supervisor
-from dashboard.progress import EXIT_CODES, Stopped, follow
+from dashboard.progress import EXIT_CODES, INTERRUPTED, USAGE_ERROR, Stopped, follow
 from dashboard.results import how_to_take
 from loops.figures import effective_status
 from loops.models import Project, Run
 from loops.patterns import UnknownPattern, get
 from loops.store.submit import Refused
 from workers.intake import TaskRequest, accept
-
-USAGE_ERROR = 2
 
 
 class Command(BaseCommand):
@@ -87,15 +85,19 @@ class Command(BaseCommand):
             self.stdout.write(f"Note: {note}")
         if options["wait"]:
             sys.exit(self._wait(run))
-        self.stdout.write("It starts as soon as a worker is there: `make up` starts one.")
+        if not something_works():
+            self.stdout.write("It starts as soon as a worker is there: `make up` starts one.")
 
     def _wait(self, run: Run) -> int:
-        with local_stack(say=self.stdout.write) as stack:
-            try:
-                (run,) = follow([run.pk], self.stdout.write, alive=stack.alive)
-            except (Stopped, ChildFailed, KeyboardInterrupt):
-                self.stderr.write(f"{run.task.key} goes on as soon as a worker is there again.")
-                return 1
+        try:
+            with local_stack(say=self.stdout.write) as alive:
+                (run,) = follow([run.pk], self.stdout.write, alive=alive)
+        except KeyboardInterrupt:
+            self.stderr.write(f"Not waiting any more. {run.task.key} {goes_on()}.")
+            return INTERRUPTED
+        except (Stopped, CannotStart) as error:
+            self.stderr.write(f"{error}\n{run.task.key} is stored and {goes_on()}.")
+            return 1
         self.stdout.write(f"{run.task.key}: {run.sentence or run.status}")
         for line in how_to_take(run):
             self.stdout.write(line)

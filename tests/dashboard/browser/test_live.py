@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -13,7 +14,10 @@ from loops.core.lifecycle import RunStatus
 from loops.models import AttemptStatus, Escalation, Project, Run, StepKind
 from loops.store import events, runs
 from tests.dashboard.browser.conftest import Web
+from tests.engine import graph_scenes as g
+from tests.engine import scenes
 from tests.factories import add_attempt, add_step, make_item, make_run
+from workers import graphs
 
 pytestmark = pytest.mark.browser
 
@@ -35,6 +39,21 @@ def test_a_task_page_follows_its_run_without_a_reload(
     expect(tab.locator("#status")).to_contain_text("Cancelled", timeout=2000)
     expect(tab.locator("body")).to_have_attribute("data-same", "yes")
     expect(tab.get_by_text("Cancel run")).to_have_count(0)
+
+
+def test_a_graph_page_follows_its_graph_and_its_runs(tab: Page, web: Web, project: Project) -> None:
+    graph = g.submitted(g.node("a", g.retry()), g.node("b", g.retry()), edges_text="a>b")
+    tab.goto(f"{web.address}/graphs/{graph.pk}/")
+    on_air(tab)
+    tab.evaluate("document.body.dataset.same = 'yes'")
+    scenes.step(g.run_of(graph, "a"))
+    expect(tab.locator("#node-a .rail i.is-changes")).to_have_count(1, timeout=2000)
+    scenes.step(g.run_of(graph, "a"))
+    expect(tab.locator("#node-a")).to_contain_text("Succeeded", timeout=2000)
+    expect(tab.locator("#node-b")).to_contain_text("Queued", timeout=2000)
+    graphs.cancel(graph, actor="bob")
+    expect(tab.locator("#status")).to_contain_text("Cancelled", timeout=2000)
+    expect(tab.locator("body")).to_have_attribute("data-same", "yes")
 
 
 def test_a_running_attempt_shows_its_steps_as_they_come(
@@ -214,3 +233,25 @@ def test_rows_are_walked_and_single_keys_can_be_switched_off(
     tab.keyboard.press("Escape")
     tab.keyboard.press("j")
     expect(tab.get_by_role("link", name="older")).not_to_be_focused()
+
+
+def test_a_session_that_ended_and_another_pattern_lose_nothing_that_was_typed(
+    tab: Page, web: Web, project: Project
+) -> None:
+    kept = tab.context.cookies()
+    tab.goto(f"{web.address}/tasks/new/one_pass/")
+    tab.locator("#id_title").fill("Half a thought")
+    tab.locator("[id='id_spec.command']").fill("make all")
+    tab.context.clear_cookies(name="sessionid")
+    tab.get_by_role("button", name="Start task").click()
+    expect(tab).to_have_url(re.compile("/login/"))
+    tab.context.add_cookies(kept)
+    tab.goto(f"{web.address}/tasks/new/one_pass/")
+    expect(tab.locator("[id='id_spec.command']")).to_have_value("make all")
+    tab.get_by_role("link", name="contract", exact=True).click()
+    expect(tab.locator("#id_title")).to_have_value("Half a thought")
+    tab.locator("[id='id_spec.builder']").fill("retry_feature")
+    tab.get_by_role("button", name="Start task").click()
+    expect(tab.locator("h1")).to_have_text("Half a thought")
+    tab.goto(f"{web.address}/tasks/new/one_pass/")
+    expect(tab.locator("#id_title")).to_have_value("")

@@ -10,9 +10,11 @@ from django.contrib.auth.models import User
 from playwright.sync_api import Page
 
 from loops.core.lifecycle import RunStatus
-from loops.models import Project, StepKind
+from loops.models import Escalation, Graph, Project, StepKind
 from loops.store import artifacts
 from tests.dashboard.browser.conftest import Web
+from tests.engine import graph_scenes as g
+from tests.engine import scenes
 from tests.factories import PATCH, add_attempt, add_step, make_item, make_run
 
 pytestmark = pytest.mark.browser
@@ -26,6 +28,9 @@ ADDRESSES = (
     "/tasks/{task}/?tab=transcript",
     "/tasks/{task}/?tab=events",
     "/gate/",
+    "/gate/{item}/",
+    "/graphs/",
+    "/graphs/{graph}/",
     "/tasks/new/",
     "/tasks/new/check_fix/",
     "/account/",
@@ -75,7 +80,26 @@ def filled(project: Project, alice: User, profiles: object) -> list[str]:
     )
     for status in RunStatus:
         make_run(project, status=status, title=f"a {status} one")
-    return [address.format(task=run.task_id) for address in ADDRESSES]
+    graph, item = _graph()
+    numbers = {"task": run.task_id, "graph": graph.pk, "item": item.pk}
+    return [address.format(**numbers) for address in ADDRESSES]
+
+
+def _graph() -> tuple[Graph, Escalation]:
+    """A graph that has everything, and the item of its governor."""
+    scenes.agent("worker", "worker", LONG * 3)
+    graph = g.submitted(
+        g.node("n" * 40, g.one_pass(title=LONG[:190])),
+        g.node("style", g.retry(0, limits={"iterations": 12}), on_fail="soft_objection"),
+        g.node("build", g.retry(0)),
+        g.node("left-out", g.retry()),
+        edges_text=f"{'n' * 40}>style:data style>build:veto build>left-out:handoff",
+        governor="lead",
+        title=LONG[:190],
+        aim=LONG * 3,
+        limits={"tokens": 9_000},
+    )
+    return g.drive(graph), Escalation.objects.get(cause="governor")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

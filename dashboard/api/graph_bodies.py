@@ -1,0 +1,154 @@
+"""Reads a graph from one document, as API and command line get it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, ValidationError, model_validator
+
+from dashboard.api.bodies import Body, LimitsBody, Money, Whole, problems_in
+from loops.core.graph import Edge, EdgeKind, Mode, Signal
+from loops.store.submit import Problem
+from workers.graph_intake import GraphRequest, NodeRequest
+from workers.intake import TaskRequest
+
+BodyT = TypeVar("BodyT", bound=Body)
+
+
+class SharedLimitsBody(Body):
+    """What all tasks of the graph may spend together."""
+
+    model_calls: Whole | None = None
+    tool_calls: Whole | None = None
+    tokens: Whole | None = None
+    cost: Money | None = None
+
+
+class EdgeBody(Body):
+    """One node waits for another."""
+
+    source: str = Field(alias="from")
+    target: str = Field(alias="to")
+    kind: Annotated[EdgeKind, Field(strict=False)] = EdgeKind.DEPENDENCY
+
+
+class HeadBody(Body):
+    """All of the document but its nodes."""
+
+    title: str = ""
+    aim: str = ""
+    mode: Annotated[Mode, Field(strict=False)] = Mode.SERIAL
+    governor: str = ""
+    limits: SharedLimitsBody = Field(default_factory=SharedLimitsBody)
+    edges: list[EdgeBody] = Field(default_factory=list)
+
+
+class NodeSourceBody(Body):
+    """Where the files come from: a repository, or what another node delivered."""
+
+    repo: str = ""
+    include_dirty: bool = False
+    giver: str = Field(default="", alias="from")
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> NodeSourceBody:
+        if bool(self.repo) == bool(self.giver):
+            raise ValueError("give exactly one of repo and from")
+        return self
+
+
+class NodeBody(Body):
+    """One task of the graph."""
+
+    pattern: str
+    title: str = ""
+    aim: str = ""
+    spec: dict[str, Any] = Field(default_factory=dict)
+    limits: LimitsBody = Field(default_factory=LimitsBody)
+    agents: dict[str, str] = Field(default_factory=dict)
+    on_limit: str = ""
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0
+    source: NodeSourceBody | None = None
+    on_fail: Literal["escalation", "soft_objection", "hard_veto"] = "escalation"
+
+    def as_request(self, name: str) -> NodeRequest:
+        """The same for the intake."""
+        source = self.source or NodeSourceBody.model_construct()
+        task = TaskRequest(
+            pattern=self.pattern,
+            title=self.title,
+            local_aim=self.aim,
+            spec=self.spec,
+            limits=self.limits.as_limits(),
+            agents=self.agents,
+            on_limit=self.on_limit,
+            priority=self.priority,
+            repo=source.repo or None,
+            include_dirty=source.include_dirty,
+        )
+        return NodeRequest(
+            name=name, task=task, source_from=source.giver, on_fail=Signal(self.on_fail)
+        )
+
+
+class GovernorBody(Body):
+    """The place of the person who decides."""
+
+    title: str = ""
+
+
+def read_graph(document: Any) -> tuple[GraphRequest, list[Problem]]:
+    """As much of the graph as can be read, and what kept the rest from it."""
+    if not isinstance(document, dict):
+        problem = Problem(field="", code="no_object", message="must be one object with nodes")
+        return GraphRequest(title="", nodes=()), [problem]
+    head, problems = _head({key: one for key, one in document.items() if key != "nodes"})
+    found = document.get("nodes", {})
+    nodes = []
+    if isinstance(found, dict):
+        for name, body in found.items():
+            node, wrong = _node(str(name), body, governor=head.governor)
+            nodes.append(node)
+            problems += wrong
+    else:
+        message = "must be an object: each task under its name"
+        problems.append(Problem(field="nodes", code="no_object", message=message))
+    shared = LimitsBody.model_validate(head.limits.model_dump(exclude_none=True))
+    request = GraphRequest(
+        title=head.title,
+        aim=head.aim,
+        mode=head.mode,
+        governor=head.governor,
+        edges=[Edge(source=e.source, target=e.target, kind=e.kind) for e in head.edges],
+        limits=shared.as_limits(),
+        nodes=nodes,
+    )
+    return request, problems
+
+
+def _head(fields: dict[str, Any]) -> tuple[HeadBody, list[Problem]]:
+    head, problems = _body(HeadBody, fields)
+    if head is None:
+        wrong = {problem.field.partition(".")[0] for problem in problems}
+        head = HeadBody.model_validate({k: v for k, v in fields.items() if k not in wrong})
+    return head, problems
+
+
+def _node(name: str, body: Any, *, governor: str) -> tuple[NodeRequest, list[Problem]]:
+    if name == governor:
+        place, problems = _body(GovernorBody, {} if body is None else body)
+        node = NodeRequest(name=name, title=place.title if place else "")
+    else:
+        task, problems = _body(NodeBody, body)
+        node = task.as_request(name) if task else NodeRequest(name=name)
+    return node, [
+        replace(p, field=f"nodes.{name}{'.' if p.field else ''}{p.field}") for p in problems
+    ]
+
+
+def _body(kind: type[BodyT], data: Any) -> tuple[BodyT | None, list[Problem]]:
+    try:
+        return kind.model_validate(data), []
+    except ValidationError as error:
+        return None, problems_in(kind, error)
