@@ -75,7 +75,7 @@ def test_s2_02_a_plan_with_problems_is_rejected_and_all_are_told() -> None:
         (step("a", acceptanceCriteria=["good"]), frozenset(), "plan_rejected"),
     ],
 )
-def test_s2_35_s2_36_it_stops_after_three_plans_that_break_a_rule(
+def test_s2_g3_s2_35_s2_36_it_stops_after_three_plans_that_break_a_rule(
     bad: dict[str, Any], gone: frozenset[str], cause: str
 ) -> None:
     found = play(planner=[plan(bad)] * 3, tools=FakeTools(gone=gone))
@@ -182,7 +182,7 @@ def test_rc138_the_words_of_a_rejection_reach_the_reviser() -> None:
     assert [use.tool for use in found.tools.used] == ["look"]
 
 
-def test_s2_26_an_unknown_outcome_is_not_retried_and_waits_for_a_person() -> None:
+def test_s2_g3_s2_26_an_unknown_outcome_is_not_retried_and_waits_for_a_person() -> None:
     found = play(
         planner=[plan(step("a"))], reviewer=[ACCEPT], tools=FakeTools(outcomes=deque([UNKNOWN]))
     )

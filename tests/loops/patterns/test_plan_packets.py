@@ -91,7 +91,7 @@ def test_s2_40_an_executor_that_writes_text_gets_no_handle() -> None:
     pinned("executor-text", EXECUTOR_TEXT, executor_packet(INFO, STEP, None, []))
 
 
-def test_s2_40_the_reviewer_gets_goal_criteria_artifact_and_manifest() -> None:
+def test_s2_27_s2_40_the_reviewer_gets_goal_criteria_artifact_and_manifest() -> None:
     packet = reviewer_packet(INFO, "Sum up the notes.", STATE.criteria, "The notes say.", [SEEN])
     pinned("reviewer", REVIEWER, packet)
     assert "Be short." not in packet
