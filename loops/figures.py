@@ -11,7 +11,16 @@ from django.utils import timezone
 
 from loops.core.contract import Judgment
 from loops.core.lifecycle import LIMIT_REASONS, SENTENCES, RunStatus, StopReason
-from loops.models import Attempt, AttemptStatus, Escalation, Graph, Run, Task
+from loops.models import (
+    Attempt,
+    AttemptStatus,
+    Decision,
+    Escalation,
+    EscalationStatus,
+    Graph,
+    Run,
+    Task,
+)
 
 _TONES = {
     "checks failed": "checks",
@@ -294,3 +303,30 @@ def cap_hits(task: Task) -> CapHits:
     )
     hits = list(stopped)
     return CapHits(kind=kind, hits=sum(hits), stopped=len(hits))
+
+
+_REVIEWED = ("changes requested", "continue", "refactor", "abort")
+"""What reviewers say of an attempt, as it stands on an item of the gate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """How often people decided otherwise than the reviewers had said (S2-32)."""
+
+    decided: int
+    otherwise: int
+
+
+def calibration(task: Task) -> Calibration:
+    """Of the last decisions on reviewed work of the task's pattern, in its project.
+
+    A reviewer that people overrule often is to be told more, or to be another one.
+    """
+    decided = Escalation.objects.filter(
+        run__task__pattern=task.pattern,
+        run__task__project=task.project_id,
+        model_said__in=_REVIEWED,
+        status=EscalationStatus.DECIDED,
+    ).order_by("-pk")[:RATED_RUNS]
+    otherwise = [item.overrides or item.decision == Decision.ACCEPT for item in decided]
+    return Calibration(decided=len(otherwise), otherwise=sum(otherwise))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,14 +96,17 @@ def submission_of(request: TaskRequest) -> Submission:
 
 
 def shared_models(submission: Submission) -> tuple[str, ...]:
-    """A reviewer that is the model it reviews shares its blind spots (S0-20)."""
+    """A reviewer that is the model it reviews shares its blind spots (S0-20).
+
+    The same goes for further reviewers, and for the one who is asked after a refusal.
+    """
     profiles = AgentProfile.objects.in_bulk(submission.agents.values(), field_name="name")
     known = {role: provider_of(profiles[name]).identity for role, name in submission.agents.items()}
-    reviewer = known.pop("reviewer", "")
+    reviewers_last = sorted(known, key=lambda role: "reviewer" in role)
     return tuple(
-        f"{role} and reviewer are the same model: they share blind spots"
-        for role, identity in known.items()
-        if reviewer and identity == reviewer
+        f"{one} and {other} are the same model: they share blind spots"
+        for one, other in combinations(reviewers_last, 2)
+        if "reviewer" in other and known[one] and known[one] == known[other]
     )
 
 

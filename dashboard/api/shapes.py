@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -82,6 +83,7 @@ def run_shape(run: Run, lines: list[AttemptLine], *, earlier: bool) -> dict[str,
         "earlier_attempts_left_out": earlier,
         "account": account_shape(run),
         "cap_hits": _cap_hits(run.task),
+        "calibration": asdict(figures.calibration(run.task)),
         "result": run.result,
     }
 

@@ -22,7 +22,7 @@ from dashboard.timeline import AttemptLine, timeline
 from dashboard.views.fragments import live_page
 from loops import gates
 from loops.core.lifecycle import RunStatus
-from loops.figures import account, cap_hits, effective_status, meters, sentence
+from loops.figures import account, calibration, cap_hits, effective_status, meters, sentence
 from loops.models import Escalation, Run
 from loops.patterns import UnknownPattern, get
 from loops.store import artifacts
@@ -156,7 +156,12 @@ def _contract(run: Run) -> dict[str, Any]:
         for name, value in run.task.spec_dict.items()
         if value not in ("", [], None, run.task.local_aim, usual.get(name))
     ]
-    return {"stops_when": stops_when, "spec": lines, "rate": cap_hits(run.task)}
+    return {
+        "stops_when": stops_when,
+        "spec": lines,
+        "rate": cap_hits(run.task),
+        "people": calibration(run.task),
+    }
 
 
 def _spec_line(title: str, value: Any) -> SpecLine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -10,11 +11,12 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from loops.core.lifecycle import RunStatus, StopReason
+from loops.core.plan_states import PlanStatus
 from loops.core.tooling import action_digest
 from loops.models import Escalation, Project
 from tests.dashboard.test_gate import send
 from tests.dashboard.test_pages import text_of
-from tests.factories import make_item, make_run
+from tests.factories import add_attempt, make_item, make_run
 
 PARAMETERS = {"account": "<b>DE00</b>", "amount": 12}
 ACTION = {
@@ -63,6 +65,17 @@ def test_s2_16_the_page_shows_exactly_what_would_run(desk: Client, approval: Esc
     assert "<b>DE00" not in page
     assert "Accept as it is" not in read
     assert "Continue with guidance" not in read
+
+
+def test_s2_19_no_page_calls_a_plan_right(desk: Client, approval: Escalation) -> None:
+    """A plan that passed its validation keeps to the rules; whether it is right nobody knows."""
+    add_attempt(approval.run, 1, "executing")
+    for address in (f"/gate/{approval.pk}/", f"/tasks/{approval.run.task_id}/"):
+        read = text_of(desk.get(address).content.decode())
+        assert "executing" in read or "What would run" in read
+        assert not re.search(r"\b(correct|right|proven|verified|sound|safe)\b", read, re.IGNORECASE)
+    for status in PlanStatus:
+        assert not re.search("valid$|correct|right|verified", status)
 
 
 def test_s2_09_an_approval_on_the_page_queues_the_run(desk: Client, approval: Escalation) -> None:

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
+from django.test import Client
 from django.utils import timezone
 
 from dashboard.results import how_to_take
 from loops import gates
 from loops.core.lifecycle import StopReason
+from loops.figures import Calibration, calibration
 from loops.models import Escalation, Run
 from loops.store import artifacts
 from tests.engine import scenes
@@ -105,6 +107,29 @@ def test_s0_x2_only_an_explicit_yes_accepts(
     assert (run.status, run.stop_reason.endswith("by_person")) == (status, True)
     assert how_to_take(run)[0].startswith(word)
     assert everything(repo) == before
+
+
+def test_s2_32_how_often_people_overrule_reviewers_is_counted(ada: User) -> None:
+    """A second model is no independent witness: what people decide is what counts."""
+    told = []
+    for number, decision in enumerate(["close", "accept", "continue"]):
+        answers, reviews = [scenes.code(w) for w in "ab"], [scenes.changes(w) for w in "xy"]
+        task = scenes.pair_task(answers, reviews, name=f"pair-{number}", iterations=1)
+        item = Escalation.objects.get(run=scenes.drive(task.runs.get()))
+        assert item.model_said == "changes requested"
+        shown = {"digest": item.digest, "user": ada, "guidance": "Go on."}
+        gates.decide(item.pk, decision=decision, **shown)
+        found = calibration(task)
+        told.append((found.decided, found.otherwise))
+    assert told == [(1, 0), (2, 1), (3, 1)]
+    refused = scenes.pair_task([{"text": "", "stop": "refusal"}], [], name="refused")
+    item = Escalation.objects.get(run=scenes.drive(refused.runs.get()))
+    gates.decide(item.pk, decision="close", digest=item.digest, user=ada)
+    assert calibration(refused) == Calibration(decided=3, otherwise=1)
+    browser = Client()
+    browser.force_login(ada)
+    page = browser.get(f"/tasks/{refused.pk}/").content.decode()
+    assert "people decided otherwise in 1 of the last 3 reviews that they saw" in page
 
 
 def test_s0_x3_a_yes_to_one_half_is_none_to_the_other(ada: User) -> None:

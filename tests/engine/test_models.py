@@ -376,6 +376,46 @@ def test_s0_20_a_pair_of_the_same_model_is_told_so_at_submission() -> None:
     assert note.text == "coder and reviewer are the same model: they share blind spots"
 
 
+def test_s0_20_who_is_asked_after_a_refusal_is_looked_at_too() -> None:
+    with MessagesServer() as server:
+        for role in ("coder", "reviewer", "other"):
+            profile(server, role)
+        names = {"fallback_reviewer": "coder", "coder": "coder", "reviewer": "reviewer"}
+        task = accept(
+            TaskRequest(
+                pattern="coder_reviewer",
+                title="blind",
+                spec={"task": "Write it."},
+                limits={"iterations": 1},
+                agents=names | {"fallback_coder": "other"},
+            ),
+            project=scenes.project(),
+            user=None,
+        )
+    note = task.runs.get().events.get(kind="noted")
+    assert note.text == "coder and fallback_reviewer are the same model: they share blind spots"
+
+
+def test_s0_g6_a_refusal_and_the_answer_of_the_other_model_are_both_charged() -> None:
+    declined = Answer(content=(), stop="refusal")
+    with MessagesServer(declined, says(scenes.code("one")), says(scenes.APPROVED)) as server:
+        for role in ("coder", "other", "reviewer"):
+            profile(server, role)
+        request = TaskRequest(
+            pattern="coder_reviewer",
+            title="pair",
+            spec={"task": "Write it."},
+            limits={"iterations": 1, "model_calls": 3},
+            agents={"coder": "coder", "fallback_coder": "other", "reviewer": "reviewer"},
+        )
+        run = scenes.drive(accept(request, project=scenes.project(), user=None).runs.get())
+        assert_books_agree(run, server)
+        assert [sent.body["model"] for sent in server.messages] == ["coder", "other", "reviewer"]
+    assert (run.status, run.used.model_calls) == ("succeeded", 3)
+    asked = run.steps.order_by("seq").values_list("role", flat=True)
+    assert list(asked) == ["coder", "fallback_coder", "reviewer"]
+
+
 def test_s0_18_how_often_the_rounds_are_used_up_is_counted_by_pattern() -> None:
     waiting = scenes.pair_task([], [], name="waiting")
     assert cap_hits(waiting) == CapHits(kind="coder_reviewer", hits=0, stopped=0)

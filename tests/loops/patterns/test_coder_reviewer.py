@@ -228,9 +228,12 @@ def test_d5_approval_wins_over_a_spent_cap() -> None:
     assert (result.outcome, result.attempts) == (Outcome.SUCCESS, 1)
 
 
-def test_s0_x1_a_refusal_is_seen_before_a_cut_and_a_cut_before_the_text() -> None:
-    result, _ = play([replace(refusal("policy"), text=code("a"))], [OK])
+@pytest.mark.parametrize("text", ["", code("a")])
+def test_s0_x1_a_refusal_is_seen_before_a_cut_and_a_cut_before_the_text(text: str) -> None:
+    result, _ = play([replace(refusal("policy"), text=text)], [OK])
     assert cause(result) == StopReason.REFUSAL
+    with pytest.raises(Truncated):
+        play([truncated(text)], [OK])
     with pytest.raises(Truncated):
         play([code("a")], [truncated("")])
 

@@ -99,6 +99,32 @@ def test_s3_08_callers_can_match_on_named_results() -> None:
             raise AssertionError(other)
 
 
+class CIWatchLoopOutput(CheckFixOutput):
+    """CI is green."""
+
+
+class CIWatchLoopError(CheckFixError):
+    """CI stayed red."""
+
+
+class LintLoopError(CheckFixError):
+    """Another loop's."""
+
+
+def test_s3_08_each_loop_may_have_types_of_its_own() -> None:
+    made = world({}, {"ci": [0, 1], "mend": [0]})
+    info = replace(INFO, budget=1)
+    green = check_and_fix(CI, made.effects, info, output=CIWatchLoopOutput, error=CIWatchLoopError)
+    assert green == CIWatchLoopOutput(rounds=1, passed_quota_skipped=False)
+    assert green != CheckFixOutput(rounds=1, passed_quota_skipped=False)
+    with pytest.raises(CIWatchLoopError) as caught:
+        check_and_fix(CI, made.effects, info, error=CIWatchLoopError)
+    assert str(caught.value) == "CI watch loop exceeded MAX_CI_WATCH_LOOP_ITERATIONS"
+    assert not isinstance(caught.value, LintLoopError)
+    with pytest.raises(LintLoopError):
+        check_and_fix(CI, made.effects, info, error=LintLoopError)
+
+
 def test_s3_g3_the_inner_counter_starts_anew_and_the_outer_one_has_its_own() -> None:
     outer = comments(1, 0, 1, 0, 1, 0, found="abc")
     assert outer.run().outcome is Outcome.SUCCESS

@@ -125,6 +125,7 @@ class WatchedTools(FakeTools):
 def test_s2_01_s2_39_nothing_of_high_impact_runs_without_its_own_approval_and_it_ends(
     parallel: int, seed: int
 ) -> None:
+    """S2-1: approvals and ends are the engine's, whatever the four parts say."""
     chance = Random(seed)  # noqa: S311
     mischief, tools = Mischief(chance), WatchedTools(chance=chance)
     made = world()
