@@ -148,8 +148,11 @@ class Account:
     """Of the last judgment; empty after one that asked for nothing."""
 
 
-def account(run: Run) -> Account | None:
-    """The account of a run that ended or waits for a person; None while it goes on."""
+def account(run: Run, item: Escalation | None = None) -> Account | None:
+    """The account of a run that ended or waits for a person; None while it goes on.
+
+    `item` is what it asks a person, if the caller has read it anyway.
+    """
     status, stop_reason = effective_status(run)
     if status in (RunStatus.QUEUED, RunStatus.RUNNING):
         return None
@@ -167,7 +170,7 @@ def account(run: Run) -> Account | None:
                 run.limit_active_seconds,
             ),
         ),
-        last_reasons=_last_reasons(run),
+        last_reasons=tuple(item.packet.get("reasons", ())) if item else _last_reasons(run),
     )
 
 

@@ -68,7 +68,7 @@ def task(request: HttpRequest, pk: int) -> HttpResponse:
         "most_events": MOST_EVENTS,
         "contract": _contract(run),
         "result": result,
-        "account": account(run),
+        "account": account(run, item),
         "produced": stored_head(result["text"], ANSWER_LINES) if result.get("text") else None,
         **_tab_context(request, tab, run, lines, item),
     }

@@ -18,7 +18,7 @@ from loops.models import AttemptStatus, Project, Run, StepKind, StepStatus, Work
 from loops.store import artifacts, events
 from tests.factories import PATCH, add_attempt, add_step, make_item, make_run
 
-MOST_QUERIES = 13
+MOST_QUERIES = 12
 
 
 def text_of(html: str) -> str:
