@@ -43,6 +43,8 @@ def full_run(project: Project, alice: User, status: RunStatus, attempts: int = 3
         add_step(run, no, 3, StepKind.MODEL_CALL, "reviewer", "claude", prompt="Review this.")
     for no in range(30):
         events.record(run.pk, "note", f"event {no}")
+    if status == RunStatus.AT_GATE:
+        make_item(run)
     return run
 
 
