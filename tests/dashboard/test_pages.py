@@ -120,7 +120,7 @@ def test_lists_take_few_queries_however_long(
 ) -> None:
     def grow(count: int) -> None:
         for _ in range(count):
-            make_item(full_run(project, alice, RunStatus.AT_GATE))
+            full_run(project, alice, RunStatus.AT_GATE)
 
     grow(2)
     few = queries(pages, address)
