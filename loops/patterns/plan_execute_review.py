@@ -21,7 +21,7 @@ from loops.core.contract import (
     LoopContract,
 )
 from loops.core.effects import Effects
-from loops.core.errors import FormatFault
+from loops.core.errors import ContractError, FormatFault
 from loops.core.lifecycle import SENTENCES, StopReason
 from loops.core.limits import Limits
 from loops.core.plan_review import InvalidPlanReview
@@ -30,6 +30,7 @@ from loops.core.tooling import ToolGrant
 from loops.patterns.asking import Refused
 from loops.patterns.base import Answer, BuildInfo, Needs, Pattern, SpecModel, accepted
 from loops.patterns.commands import CommandNotFound, named_checks
+from loops.patterns.plan_citations import HTTP_GET
 from loops.patterns.plan_execute import Executor
 from loops.patterns.plan_report import remaining, report_file
 from loops.patterns.plan_state import Moves, State, shown_action
@@ -80,6 +81,11 @@ class Spec(SpecModel):
         le=8,
         title="Reads at once",
         description="Independent steps that only read may run side by side; 1 for one by one.",
+    )
+    cited_sources: bool = Field(
+        default=False,
+        title="Check cited sources",
+        description="Every link in the result must open and hold the words quoted with it.",
     )
 
 
@@ -205,6 +211,7 @@ def build(spec: Spec, state: State, effects: Effects, info: BuildInfo) -> LoopCo
         effects=effects,
         info=info,
         moves=moves,
+        cited_sources=spec.cited_sources,
     )
     executor = Executor(effects=effects, info=info, moves=moves, parallel_reads=spec.parallel_reads)
     machine = _Machine(turns=turns, executor=executor, moves=moves, info=info)
@@ -219,12 +226,18 @@ def build(spec: Spec, state: State, effects: Effects, info: BuildInfo) -> LoopCo
     )
 
 
+def _initial(spec: Spec) -> State:
+    if spec.cited_sources and HTTP_GET not in spec.tools:
+        raise ContractError(f"cited_sources opens links with {HTTP_GET}: name it in tools")
+    return State()
+
+
 PATTERN = Pattern(
     name="plan_execute_review",
     summary="A planner proposes steps, code validates and runs them, a reviewer checks evidence.",
     stops_when="The reviewer accepts every criterion by its evidence and no check is red.",
     spec=Spec,
-    initial=lambda _: State(),
+    initial=_initial,
     build=build,
     load_state=lambda _, stored: State.model_validate(stored),
     needs=lambda spec: Needs(roles=frozenset({"planner", "reviewer"}), workspace=bool(spec.checks)),

@@ -22,6 +22,13 @@ from loops.patterns.asking import ask
 from loops.patterns.base import Answer, BuildInfo
 from loops.patterns.commands import check_name, must_exist
 from loops.patterns.plan_answers import PLAN_SCHEMA, REVIEW_SCHEMA, read_plan, read_review
+from loops.patterns.plan_citations import (
+    CHANGE_CHARACTERS,
+    HTTP_GET,
+    can_open,
+    cited,
+    opened,
+)
 from loops.patterns.plan_execute import SUMMARY_CHARACTERS, SUMMARY_LINES
 from loops.patterns.plan_packets import (
     PLANNER,
@@ -47,9 +54,12 @@ class Turns:
     effects: Effects
     info: BuildInfo
     moves: Moves
+    cited_sources: bool = False
 
     def plan(self, state: State) -> State:
         """Ask the planner, and validate what it proposes."""
+        if self._links_closed:
+            return self._cannot_open(state)
         packet = planner_packet(
             self.info,
             self.goal,
@@ -139,6 +149,8 @@ class Turns:
 
     def review(self, state: State) -> State:
         """Run the checks, ask the reviewer, and let the rules say what follows (S2-30, S2-33)."""
+        if self._links_closed:
+            return self._cannot_open(state)
         state, red = self._checked(state)
         packet = reviewer_packet(
             self.info, self.goal, state.criteria, self._artifact(state), state.evidence
@@ -180,8 +192,20 @@ class Turns:
             sources.append((f"{name}: {command}", result.artifact, f"It {ending}.\n{end}"))
             if not result.passed:
                 red.append(_red(f"{name} passes: {command}", ending))
+        if self.cited_sources:
+            claims = cited(state, self.effects.workspace.change(CHANGE_CHARACTERS))
+            found = opened(self.effects.tools, state, claims)
+            sources, red = [*sources, *found.sources], [*red, *found.red]
         checked, count = observed(state, sources)
         return state.but(checked=checked, observed=count), red
+
+    @property
+    def _links_closed(self) -> bool:
+        return self.cited_sources and not can_open(self.effects.tools)
+
+    def _cannot_open(self, state: State) -> State:
+        why = f"Cited sources are opened with {HTTP_GET}."
+        return self.moves.fail(state, StopReason.CAPABILITY_UNAVAILABLE, why)
 
     def _artifact(self, state: State) -> str:
         """What was written: the texts of the steps, and the change of the workspace."""

@@ -309,3 +309,24 @@ def test_s2_32_a_reviewer_that_is_the_planner_s_model_is_told_at_submission() ->
     run = accept(request, project=scenes.project(), user=None).runs.get()
     note = run.events.get(kind="noted")
     assert note.text == "planner and reviewer are the same model: they share blind spots"
+
+
+def test_s2_31_each_cited_link_is_one_recorded_tool_call(settings: Any) -> None:
+    settings.LOOPWARDEN_HTTP_HOSTS = ["allowed.example"]
+    one, two = "https://other.example/1", "https://other.example/2"
+    task = plan_task(
+        [plan(step("a", tool=None))],
+        [ACCEPT],
+        executor=[f"See {one} and {two}, and {one} again."],
+        spec={"tools": ["http_get"], "cited_sources": True, "max_revisions": 0},
+    )
+    run = scenes.drive(task.runs.get())
+    assert (run.status, run.stop_reason) == ("at_gate", "revisions")
+    calls = Step.objects.filter(run=run, kind="tool_call").order_by("seq")
+    names = [f"http_get lw-{run.pk}-cited-0-{number}" for number in (1, 2)]
+    assert ([call.name for call in calls], run.used.tool_calls) == (names, 2)
+    assert "none of the allowed hosts" in artifacts.get_text(calls[0].output)
+    assert run.state is not None
+    assert [found["criterion"] for found in run.state["findings"]] == [
+        f"citation: {url} opens" for url in (one, two)
+    ]

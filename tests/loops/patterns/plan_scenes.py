@@ -74,6 +74,33 @@ class FakeTools:
 
 
 @dataclass
+class FakePages(FakeTools):
+    """Tools with an `http_get` that knows these pages: status line and body by address."""
+
+    pages: dict[str, str] = field(default_factory=dict)
+
+    def authorized(self) -> Mapping[str, ToolInfo]:
+        return {**INFOS, "http_get": replace(INFOS["read"], name="http_get")}
+
+    def available(self) -> frozenset[str]:
+        return frozenset(self.authorized()) - self.gone
+
+    def check(self, tool: str, parameters: Mapping[str, Any]) -> None:
+        if tool != "http_get":
+            super().check(tool, parameters)
+        elif len(parameters["url"]) > 200:
+            raise ToolFault("bad_parameters", "url: too long.")
+
+    def use(self, use: ToolUse, *, approved: str = "") -> ToolOutcome:
+        if use.tool != "http_get":
+            return super().use(use, approved=approved)
+        self.used.append(use)
+        page = self.pages.get(use.parameters["url"])
+        refused = replace(FAILED, output="none of the allowed hosts")
+        return refused if page is None else replace(WORKED, output=page)
+
+
+@dataclass
 class FakeMeter:
     """Figures that a test sets."""
 

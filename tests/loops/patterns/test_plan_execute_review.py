@@ -22,6 +22,7 @@ from tests.loops.patterns.plan_scenes import (
     FAILED,
     UNKNOWN,
     FakeMeter,
+    FakePages,
     FakeTools,
     Play,
     finding,
@@ -427,3 +428,111 @@ def test_s2_03_the_state_holds_no_reasoning_only_what_was_proposed_and_seen() ->
     stored = json.dumps(found.state.model_dump(mode="json"))
     assert "thinking" not in stored
     assert set(report(found.state)) >= {"complete", "steps", "remains"}
+
+
+PAGE = "https://a.example/x"
+CITING = Spec(goal="Reach it.", tools=["look", "http_get"], cited_sources=True)
+QUOTED = f'It is "good to know" [so]({PAGE}).'
+NO_PAGE = f"citation: {PAGE} opens"
+NOT_SAID = f'citation: {PAGE} says: "good to know"'
+
+
+def citing(*texts: str, corrects: str = "", spec: Spec = CITING, **more: Any) -> Play:
+    """The first text is of the plan, each other one of a revision."""
+    fixes = [
+        plan(step(f"f{number}", tool=None, acceptanceCriteria=[corrects]))
+        for number in range(1, len(texts))
+    ]
+    return play(
+        planner=[plan(step("a", tool=None))],
+        executor=list(texts),
+        reviser=fixes,
+        reviewer=[ACCEPT] * len(texts),
+        spec=spec,
+        **more,
+    )
+
+
+def opened(found: Play) -> list[str]:
+    return [use.parameters["url"] for use in found.tools.used if use.tool == "http_get"]
+
+
+def test_s2_31_a_link_that_opens_and_says_the_quoted_words_is_no_obstacle() -> None:
+    found = citing(
+        f"{QUOTED} See also {PAGE}.", tools=FakePages(pages={PAGE: "200\nGood to  know"})
+    )
+    assert found.go().outcome is Outcome.SUCCESS
+    assert opened(found) == [PAGE]
+    assert report(found.state)["checks"][0]["source"] == f"citation: {PAGE}"
+    assert f"citation: {PAGE}" in found.world.agents.by("reviewer")[0].text
+
+
+@pytest.mark.parametrize("page", [None, "404\ngood to know", "good to know", "2000\ngood to know"])
+def test_s2_31_a_link_that_does_not_open_outranks_accept(page: str | None) -> None:
+    pages = {} if page is None else {PAGE: page}
+    found = citing(QUOTED, QUOTED, corrects=NO_PAGE, tools=FakePages(pages=pages))
+    found.go()
+    assert (found.state.status, found.cause) == ("failed", "repeated_finding")
+    assert found.state.revision == 1
+    assert report(found.state)["remains"][0].startswith(f"{NO_PAGE}: not met. It does not open: ")
+    assert NO_PAGE in found.world.agents.by("reviser")[0].text
+
+
+def test_s2_31_words_that_the_page_does_not_say_outrank_accept() -> None:
+    pages = FakePages(pages={PAGE: "200\nGood to forget"})
+    found = citing(QUOTED, QUOTED, corrects=NOT_SAID, tools=pages)
+    found.go()
+    assert (found.state.status, found.cause) == ("failed", "repeated_finding")
+    assert report(found.state)["remains"][0].startswith(f"{NOT_SAID}: not met.")
+
+
+def test_s2_31_a_text_that_corrects_a_citation_takes_the_place_of_the_wrong_one() -> None:
+    pages = FakePages(pages={PAGE: "200\nGood to forget"})
+    better = f'It is "good to forget" [so]({PAGE}).'
+    found = citing(QUOTED, better, corrects=NOT_SAID, tools=pages)
+    assert found.go().outcome is Outcome.SUCCESS
+    assert found.state.revision == 1
+    assert len({use.key for use in pages.used}) == 2
+
+
+def test_s2_31_more_links_than_are_opened_are_no_success_either() -> None:
+    many = " ".join(f"{PAGE}{number}" for number in range(21))
+    fewer = "citation: the result cites at most 20 links"
+    found = citing(many, QUOTED, corrects=fewer, tools=FakePages(pages={PAGE: "200\ngood to know"}))
+    assert found.go().outcome is Outcome.SUCCESS
+    assert (found.state.revision, opened(found)) == (1, [PAGE])
+
+
+def test_s2_31_an_address_that_the_tool_refuses_does_not_open() -> None:
+    found = citing(f"{PAGE}{'x' * 200}", spec=CITING.model_copy(update={"max_revisions": 0}))
+    found.tools = FakePages()
+    found.go()
+    assert (found.cause, found.tools.used) == ("revisions", [])
+    assert "url: too long." in report(found.state)["remains"][0]
+
+
+def test_s2_31_lines_that_the_workspace_gained_are_looked_at_and_those_it_lost_are_not() -> None:
+    change = f"--- a\n+++ {PAGE}0\n-{PAGE}1\n {PAGE}2\n+{PAGE}\n"
+    found = citing("No link.", tools=FakePages(pages={PAGE: "200\n"}))
+    found.world.workspace.change = lambda most: change[:most]  # type: ignore[method-assign]
+    assert found.go().outcome is Outcome.SUCCESS
+    assert opened(found) == [PAGE]
+
+
+def test_s2_31_without_the_flag_no_link_is_opened() -> None:
+    off = CITING.model_copy(update={"cited_sources": False})
+    found = citing(QUOTED, spec=off, tools=FakePages())
+    assert found.go().outcome is Outcome.SUCCESS
+    assert (opened(found), found.state.checked) == ([], ())
+
+
+def test_s2_31_a_task_that_may_not_open_links_is_refused_and_one_that_cannot_stops() -> None:
+    refused = Spec(goal="Reach it.", cited_sources=True)
+    roles = {"planner", "reviewer"}
+    misfits = PATTERN.misfits(refused, iterations=5, roles=roles, has_workspace=False)
+    assert [(one.field, "http_get" in one.message) for one in misfits] == [("spec", True)]
+    assert PATTERN.misfits(CITING, iterations=5, roles=roles, has_workspace=False) == []
+    found = citing(QUOTED, tools=FakePages(gone=frozenset({"http_get"})))
+    found.go()
+    assert (found.state.status, found.cause) == ("failed", "capability_unavailable")
+    assert found.world.agents.calls == []
