@@ -28,7 +28,7 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """A node that is written out."""
         if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()  # type: ignore[no-untyped-call]
+            event = self.peek_event()  # type: ignore[no-untyped-call] # the stubs leave it out
             raise yaml.MarkedYAMLError(
                 problem="aliases are not read", problem_mark=event.start_mark
             )

@@ -74,7 +74,7 @@ class DatabaseAway:
         return errors.unavailable(request, f"The database cannot be used: {error}.")
 
 
-class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
+class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc] # WhiteNoise has no types
     """WhiteNoise without its file stream, which ASGI would have to read in a thread of its own.
 
     The largest file has 52 kB.

@@ -45,7 +45,7 @@ def client() -> redis.Redis:
 
 def subscription(channel: str) -> redis.client.PubSub:
     """Listens to one channel on a connection of its own."""
-    listener: redis.client.PubSub = client().pubsub(  # type: ignore[no-untyped-call]
+    listener: redis.client.PubSub = client().pubsub(  # type: ignore[no-untyped-call] # redis-py leaves it untyped
         ignore_subscribe_messages=True
     )
     listener.subscribe(channel)

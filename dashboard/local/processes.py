@@ -70,6 +70,7 @@ class Process:
                     pass_fds=pass_fds,
                     user=user,
                     extra_groups=[] if user else None,
+                    # Only system calls: safe where other threads may hold locks.
                     preexec_fn=tied_to_parent(death_signal),  # noqa: PLW1509
                 )
         except (OSError, subprocess.SubprocessError) as error:

@@ -189,7 +189,7 @@ def test_a_full_or_read_only_database_is_said_and_nothing_is_stored(
 _FULL = (
     "c.ensure_connection(); c.cursor().execute('PRAGMA max_page_count=%d');"
     " from django.core.management import call_command as call;"
-    " from dashboard.management.commands import submit; submit.prepare_database = lambda: None;"
+    " from dashboard.management import submitting; submitting.prepare_database = lambda: None;"
     " call('submit', 'contract', title='x' * 200, set=['builder=retry_feature',"
     " 'arguments=' + '{' + ' ' * 9000 + '}'])"
 )

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
-from django.db import OperationalError
+from django.core.management.base import CommandError
 
 from dashboard.api.graph_bodies import read_graph
 from dashboard.documents import read_document
@@ -21,17 +21,16 @@ from dashboard.graph_progress import (
     results,
     table,
 )
-from dashboard.local.database import prepare_database
-from dashboard.local.errors import CannotStart
-from dashboard.local.stack import goes_on, local_stack, something_works
-from dashboard.local.supervisor import Supervisor
-from dashboard.progress import INTERRUPTED, USAGE_ERROR, Stopped
+from dashboard.management.submitting import SubmittingCommand
+from dashboard.progress import USAGE_ERROR
 from loops.models import Graph, Project
-from loops.store.submit import Refused
-from workers.graph_intake import accept_graph
+from loops.store.submit import Problem
+from workers.graph_intake import GraphRequest, accept_graph
+
+Asked = tuple[GraphRequest, list[Problem]]
 
 
-class Command(BaseCommand):
+class Command(SubmittingCommand[Asked, Graph]):
     """Submits one graph."""
 
     help = (
@@ -42,52 +41,27 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """The options."""
         parser.add_argument("file", help="a .json or .yaml file; standard input is YAML")
-        parser.add_argument("--project", default="default")
-        parser.add_argument("--wait", action="store_true", help="start what is needed and follow")
+        super().add_arguments(parser)
 
-    def handle(self, *_args: Any, **options: Any) -> None:
-        """Submit, and wait if asked to."""
-        try:
-            self._submit(options)
-        except CannotStart as error:
-            raise CommandError(str(error)) from error
-        except OperationalError as error:
-            message = f"the database cannot be written: {error}. Nothing was stored."
-            raise CommandError(message) from error
+    def read(self, options: dict[str, Any]) -> Asked:
+        """The graph of the document, and what in it could not be read."""
+        return read_graph(_document(options["file"]))
 
-    def _submit(self, options: dict[str, Any]) -> None:
-        request, unread = read_graph(_document(options["file"]))
-        if not Supervisor.running(settings.DATA_DIR):
-            prepare_database()
-        project, _ = Project.objects.get_or_create(
-            slug=options["project"], defaults={"name": options["project"].capitalize()}
-        )
+    def take(self, asked: Asked, project: Project) -> Graph:
+        """Store the graph; its first tasks start by themselves."""
+        request, unread = asked
         roots = settings.LOOPWARDEN_SHELL_ROOTS
-        try:
-            graph = accept_graph(request, project=project, user=None, roots=roots, unread=unread)
-        except Refused as refused:
-            for problem in refused.problems:
-                self.stderr.write(f"{problem.field or 'the document'}: {problem.message}")
-            sys.exit(USAGE_ERROR)
-        self.stdout.write(f"{graph.key} submitted: {graph.title}")
-        if options["wait"]:
-            sys.exit(self._wait(graph))
-        if not something_works():
-            self.stdout.write("It starts as soon as a worker is there: `make up` starts one.")
+        return accept_graph(request, project=project, user=None, roots=roots, unread=unread)
 
-    def _wait(self, graph: Graph) -> int:
-        try:
-            with local_stack(say=self.stdout.write) as alive:
-                graph = follow_graph(graph.pk, self.stdout.write, alive=alive)
-        except KeyboardInterrupt:
-            self.stderr.write(f"Not waiting any more. {graph.key} {goes_on()}.")
-            return INTERRUPTED
-        except (Stopped, CannotStart) as error:
-            self.stderr.write(f"{error}\n{graph.key} is stored and {goes_on()}.")
-            return 1
-        for line in [*table(graph), *results(graph)]:
+    def follow(self, taken: Graph, alive: Callable[[], bool]) -> Graph:
+        """A line per event of the graph."""
+        return follow_graph(taken.pk, self.stdout.write, alive=alive)
+
+    def report(self, taken: Graph) -> int:
+        """What became of every node, and how to take the results."""
+        for line in [*table(taken), *results(taken)]:
             self.stdout.write(line)
-        return EXIT_CODES.get(graph.outcome, WAITS_FOR_A_PERSON)
+        return EXIT_CODES.get(taken.outcome, WAITS_FOR_A_PERSON)
 
 
 def _document(source: str) -> Any:

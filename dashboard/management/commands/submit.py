@@ -5,27 +5,23 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
-from django.db import OperationalError
+from django.core.management.base import CommandError
 
-from dashboard.local.database import prepare_database
-from dashboard.local.errors import CannotStart
-from dashboard.local.stack import goes_on, local_stack, something_works
-from dashboard.local.supervisor import Supervisor
-from dashboard.progress import EXIT_CODES, INTERRUPTED, USAGE_ERROR, Stopped, follow
+from dashboard.management.submitting import SubmittingCommand
+from dashboard.progress import EXIT_CODES, USAGE_ERROR, follow
 from dashboard.results import how_to_take
 from loops.figures import effective_status
-from loops.models import Project, Run
+from loops.models import Project, Task
 from loops.patterns import UnknownPattern, get
-from loops.store.submit import Refused
 from workers.intake import TaskRequest, accept
 
 
-class Command(BaseCommand):
+class Command(SubmittingCommand[TaskRequest, Task]):
     """Submits one task of any pattern."""
 
     help = (
@@ -52,58 +48,31 @@ class Command(BaseCommand):
         parser.add_argument("--max-iterations", type=int)
         parser.add_argument("--limit", action="append", default=[], metavar="NAME=NUMBER")
         parser.add_argument("--on-limit", default="", choices=["", "gate", "stop"])
-        parser.add_argument("--project", default="default")
-        parser.add_argument("--wait", action="store_true", help="start what is needed and follow")
+        super().add_arguments(parser)
 
-    def handle(self, *_args: Any, **options: Any) -> None:
-        """Submit, and wait if asked to."""
-        try:
-            self._submit(options)
-        except CannotStart as error:
-            raise CommandError(str(error)) from error
-        except OperationalError as error:
-            message = f"the database cannot be written: {error}. Nothing was stored."
-            raise CommandError(message) from error
+    def take(self, asked: TaskRequest, project: Project) -> Task:
+        """Store the task with its first run."""
+        roots = settings.LOOPWARDEN_SHELL_ROOTS
+        return accept(asked, project=project, user=None, roots=roots)
 
-    def _submit(self, options: dict[str, Any]) -> None:
-        request = self._request(options)
-        if not Supervisor.running(settings.DATA_DIR):
-            prepare_database()
-        project, _ = Project.objects.get_or_create(
-            slug=options["project"], defaults={"name": options["project"].capitalize()}
-        )
-        try:
-            roots = settings.LOOPWARDEN_SHELL_ROOTS
-            task = accept(request, project=project, user=None, roots=roots)
-        except Refused as refused:
-            for problem in refused.problems:
-                self.stderr.write(f"{problem.field}: {problem.message}")
-            sys.exit(USAGE_ERROR)
-        run = task.runs.get()
-        self.stdout.write(f"{task.key} submitted: {task.title}")
-        for note in (task.source or {}).get("notes", []):
-            self.stdout.write(f"Note: {note}")
-        if options["wait"]:
-            sys.exit(self._wait(run))
-        if not something_works():
-            self.stdout.write("It starts as soon as a worker is there: `make up` starts one.")
+    def notes(self, taken: Task) -> Sequence[str]:
+        """What a person may not expect of the private clone."""
+        return tuple((taken.source or {}).get("notes", ()))
 
-    def _wait(self, run: Run) -> int:
-        try:
-            with local_stack(say=self.stdout.write) as alive:
-                (run,) = follow([run.pk], self.stdout.write, alive=alive)
-        except KeyboardInterrupt:
-            self.stderr.write(f"Not waiting any more. {run.task.key} {goes_on()}.")
-            return INTERRUPTED
-        except (Stopped, CannotStart) as error:
-            self.stderr.write(f"{error}\n{run.task.key} is stored and {goes_on()}.")
-            return 1
-        self.stdout.write(f"{run.task.key}: {run.sentence or run.status}")
+    def follow(self, taken: Task, alive: Callable[[], bool]) -> Task:
+        """A line per event of its run."""
+        follow([taken.runs.get().pk], self.stdout.write, alive=alive)
+        return taken
+
+    def report(self, taken: Task) -> int:
+        """Why it ended, and how to take the result."""
+        run = taken.runs.get()
+        self.stdout.write(f"{taken.key}: {run.sentence or run.status}")
         for line in how_to_take(run):
             self.stdout.write(line)
         return EXIT_CODES[effective_status(run)[0]]
 
-    def _request(self, options: dict[str, Any]) -> TaskRequest:
+    def read(self, options: dict[str, Any]) -> TaskRequest:
         spec = self._spec(options)
         limits = {name: _number(text) for name, text in _pairs(options["limit"], "--limit")}
         iterations = options["max_iterations"]
