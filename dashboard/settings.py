@@ -141,6 +141,10 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 STATIC_URL = "static/"
 MEDIA_ROOT = DATA_DIR / "artifacts"
+STORAGES: dict[str, Any] = {
+    "default": {"BACKEND": "loops.store.files.WholeFiles"},
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+}
 # Files come straight from the installed package: nothing to collect before a start.
 WHITENOISE_USE_FINDERS = True
 
