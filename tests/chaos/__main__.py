@@ -2,8 +2,8 @@
 
     python -m tests.chaos RUNS SEED
 
-Exit status 0: every claim held. 1: one did not; the data and the logs stay where it says. Linux,
-root, PostgreSQL, Redis or Valkey, and Debian's `faketime` are needed.
+Exit status 0: every claim held. 1: one did not; the data and the logs stay where it says. It needs
+Linux, root (to mount a small file system and fill it), and PostgreSQL's programs.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from django.db import connection
 from loops import feed
 from loops.models import Run
 from tests.chaos.books import Book
-from tests.chaos.stack import LEASE_SECONDS, STEPPED, TENDERS, WEB, WORKERS, Stack
+from tests.chaos.stack import LEASE_SECONDS, TENDERS, WEB, WORKERS, Stack
 from tests.chaos.watch import Watch
 from workers.app import ITERATE, app
 

@@ -54,9 +54,7 @@ class Provider(MessagesServer):
             time.sleep(dice.uniform(0.02, 0.25))
             kind = dice.choices(["", *FAULTS], [1 - sum(FAULTS.values()), *FAULTS.values()])[0]
             usage = {} if kind in ("429", "529") else _usage(request.body, dice)
-            self._book.write(
-                task=mark.number, model=model, kind=kind, busy=busy, **_billed(usage)
-            )
+            self._book.write(task=mark.number, model=model, kind=kind, busy=busy, **_billed(usage))
         return _misbehave(kind, usage) if kind else says(_text(model, request, mark), usage=usage)
 
     @contextmanager

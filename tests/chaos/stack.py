@@ -32,7 +32,6 @@ WEB = "web"
 STEPPED = WORKERS[-1]
 """The worker whose wall clock is stepped."""
 RESTART_SECONDS = 0.3
-FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
 DISK = "2g"
 
 
@@ -50,8 +49,6 @@ class Stack:
     """A context manager; enter it, and call everything here, in the main thread."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        if not FAKETIME:
-            raise CannotStart("libfaketime not found: install the Debian package faketime.")
         self.folder = folder
         self.logs = folder / "logs"
         self.data = folder / "data"
@@ -142,10 +139,10 @@ class Stack:
         """Start workers, tenders and web, after the database was made ready."""
         python, env = sys.executable, dict(os.environ)
         for name in WORKERS:
-            argv = f"-m celery -A workers.app worker --pool=threads --concurrency={THREADS}"
+            argv = f"celery -A workers.app worker --pool=threads --concurrency={THREADS}"
             argv += f" --without-gossip --without-mingle --without-heartbeat -n {name}@%h"
-            stepped = self._with_faked_time() if name == STEPPED else {}
-            self.parts[name] = Part(argv=[python, *argv.split()], env={**env, **stepped})
+            how = f"-m tests.chaos.stepped {self.clock}" if name == STEPPED else "-m"
+            self.parts[name] = Part(argv=[python, *f"{how} {argv}".split()], env=env)
         for name in TENDERS:
             self.parts[name] = Part(argv=[python, str(ROOT / "manage.py"), "tend"], env=env)
         web = f"-m uvicorn dashboard.asgi:application --host 127.0.0.1 --port {self.port}"
@@ -153,19 +150,10 @@ class Stack:
         self.parts[WEB] = Part(argv=[python, *web.split()], env=env)
         self.keep()
 
-    def _with_faked_time(self) -> dict[str, str]:
-        return {
-            "LD_PRELOAD": str(FAKETIME[0]),
-            "FAKETIME_TIMESTAMP_FILE": str(self.clock),
-            "FAKETIME_CACHE_DURATION": "1",
-            # Only the wall clock is stepped: no machine steps its monotonic clock.
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        }
-
     def step_clock(self, seconds: int) -> None:
         """Set one worker's wall clock ahead or back."""
         fresh = self.clock.with_suffix(".new")
-        fresh.write_text(f"{seconds:+d}\n")
+        fresh.write_text(f"{seconds}\n")
         fresh.rename(self.clock)
 
     def keep(self) -> None:

@@ -252,5 +252,3 @@ def _moved_on(victim: Victim) -> Any:
         if event.kind in ("parked", "worker_lost", "cancelled", "deadline", "finished", "judged"):
             return event.created_at
     return None
-
-
