@@ -85,7 +85,11 @@ def _usage(body: dict[str, Any], dice: random.Random) -> dict[str, int]:
 def _billed(usage: dict[str, int]) -> dict[str, int]:
     cached, said = usage.get("cache_creation_input_tokens", 0), usage.get("output_tokens", 0)
     tenths = cached * int(CACHE_WRITE * 10) + said * int(OUTPUT * 10)
-    return {"tokens": cached + said, "microusd": -(-tenths // 10), "calls": int(bool(usage))}
+    return {
+        "tokens": cached + said,
+        "cost_microusd": -(-tenths // 10),
+        "model_calls": int(bool(usage)),
+    }
 
 
 def _misbehave(kind: str, usage: dict[str, int]) -> Answer:

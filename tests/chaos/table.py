@@ -24,6 +24,7 @@ def of(report: Report, count: int, seed: int) -> str:
     text += [f"| {' | '.join(row)} |" for row in rows]
     for line in report.lines:
         text += [f"WRONG, {line.name}: {words}" for words in line.wrong[:_SHOWN]]
+        text += [f"slow, {line.name}: {words}" for words in line.slow[:_SHOWN]]
     return "\n".join(text)
 
 
