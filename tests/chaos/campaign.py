@@ -23,9 +23,9 @@ from tests.chaos.stack import Stack
 from tests.chaos.verdict import Line, Scene, billed_by_task, verdict
 from tests.chaos.watch import Watch
 
-OPEN_RUNS = 45
-"""So many runs wait or work at once: more than there are slots."""
-FAULT_SECONDS = 1.2
+OPEN_RUNS = 20
+"""So many runs wait or work at once: more than there are slots, but no long queue."""
+FAULT_SECONDS = 1.6
 REST_SECONDS = 150.0
 """After the last fault everything must have come to rest by then."""
 TWO_SWEEPS = 10.0

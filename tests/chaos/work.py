@@ -13,7 +13,7 @@ from tests.engine import scenes
 
 PROJECTS = {"red": 4, "green": 5, "blue": 6}
 """Projects and how many of their attempts may run at once."""
-PROFILES = {"coder": 4, "reviewer": 5, "solo": 3, "planner": 2, "executor": 2, "judge": 2}
+PROFILES = {"coder": 4, "reviewer": 5, "solo": 3, "planner": 3, "executor": 3, "judge": 3}
 """Agent profiles and the same for each; its model has the same name with `chaos-` before it."""
 MIX = {"coder_reviewer": 50, "one_pass": 15, "check_fix": 13, "plan_execute_review": 12}
 MIX |= {"contract": 10}
