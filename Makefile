@@ -15,7 +15,7 @@ ifdef PYTHON
 export PYTHON
 endif
 
-.PHONY: help install dev up demo test test-postgres lint clean
+.PHONY: help install dev up demo test test-postgres chaos lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -45,6 +45,11 @@ test: dev ## the whole suite on SQLite (ARGS='-k gate')
 
 test-postgres: dev ## the whole suite on a private PostgreSQL and Redis
 	$(PY) -m tests.servers $(PYTEST) $(ARGS)
+
+RUNS := 1000
+SEED := 7
+chaos: dev ## the whole product under faults, as root on Linux (RUNS=1000 SEED=7)
+	$(PY) -m tests.chaos $(RUNS) $(SEED)
 
 lint: dev ## style, types, layers, missing migrations
 	$(PY) -m ruff check .

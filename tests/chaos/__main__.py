@@ -3,7 +3,7 @@
     python -m tests.chaos RUNS SEED
 
 Exit status 0: every claim held. 1: one did not; the data and the logs stay where it says. It needs
-Linux, root (to mount a small file system and fill it), and PostgreSQL's programs.
+Linux and PostgreSQL's programs. Root may mount a small file system and really fill it.
 """
 
 from __future__ import annotations

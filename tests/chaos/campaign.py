@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from django.core.management import call_command
 
@@ -29,6 +30,7 @@ FAULT_SECONDS = 1.6
 REST_SECONDS = 150.0
 """After the last fault everything must have come to rest by then."""
 TWO_SWEEPS = 10.0
+SAID_SECONDS = 30.0
 _TICK_SECONDS = 0.05
 _LAST = 0.95
 
@@ -47,6 +49,62 @@ class Report:
         return all(line.holds for line in self.lines)
 
 
+class Campaign:
+    """Everybody at work, and the main thread's part in it."""
+
+    def __init__(self, stack: Stack, count: int, seed: int) -> None:
+        repo = stack.folder / "repository"
+        call_command("migrate", verbosity=0)
+        tokens = work.prepare(stack.outside["provider"], repo)
+        stack.start_product()
+        self.stack = stack
+        self.jobs = work.jobs(count, seed, repo)
+        self.account, self.watch = Account(), Watch()
+        self.faults = Faults(stack, self.watch, seed, FAULT_SECONDS)
+        self._stop = threading.Event()
+        self._sent = 0
+        apis = {name: Api(stack.address, token, self._stop) for name, token in tokens.items()}
+        submitting = partial(submit, self.jobs, apis, self.account, seed, self._wait)
+        self.submitter = Person("submitter", submitting)
+        self._people = [
+            self.submitter,
+            Person("watch", partial(self.watch.look, self._stop)),
+            *(self._decider(name, api, seed) for name, api in apis.items()),
+        ]
+
+    def _decider(self, name: str, api: Api, seed: int) -> Person:
+        decider = Decider(api, self.account, seed, self.stack.books["bank"])
+        return Person(f"decider of {name}", partial(decider.work, self._stop))
+
+    def _wait(self) -> None:
+        """Before each submission: until there is room among the open runs."""
+        until(lambda: self._sent - self.watch.ended < OPEN_RUNS, seconds=REST_SECONDS)
+        self._sent += 1
+
+    def step(self) -> None:
+        """Raise what somebody has thrown, start again what has died."""
+        for person in self._people:
+            person.check()
+        self.stack.keep()
+        time.sleep(_TICK_SECONDS)
+
+    @property
+    def enough(self) -> bool:
+        """Few runs are left, and every kind of fault has struck."""
+        few = self.watch.ended >= len(self.jobs) * _LAST
+        return self.submitter.done and few and self.faults.whole_deck_dealt
+
+    @property
+    def ended(self) -> bool:
+        """Every run has ended."""
+        return self.submitter.done and self.watch.ended >= len(self.jobs)
+
+    def go_home(self) -> None:
+        """Nobody asks for anything any more."""
+        self._stop.set()
+        until(lambda: all(person.done for person in self._people), seconds=30)
+
+
 def run(stack: Stack, count: int, seed: int, say: Callable[[str], None]) -> Report:
     """Submit `count` tasks under faults and judge what became of them.
 
@@ -56,53 +114,27 @@ def run(stack: Stack, count: int, seed: int, say: Callable[[str], None]) -> Repo
     4. Compare the database with the books of those outside.
     """
     began = time.monotonic()
-    repo = stack.folder / "repository"
-    call_command("migrate", verbosity=0)
-    tokens = work.prepare(stack.outside["provider"], repo)
-    stack.start_product()
-    account, watch, stop = Account(), Watch(), threading.Event()
-    apis = {project: Api(stack.address, token, stop) for project, token in tokens.items()}
-    todo = work.jobs(count, seed, repo)
-    faults = Faults(stack, watch, seed, FAULT_SECONDS)
-    sent = 0
-
-    def wait() -> None:
-        nonlocal sent
-        until(lambda: sent - watch.ended < OPEN_RUNS, seconds=REST_SECONDS)
-        sent += 1
-
-    submitter = Person("submitter", lambda: submit(todo, apis, account, seed, wait))
-    people = [submitter, Person("watch", lambda: watch.look(stop))]
-    for project, api in apis.items():
-        decider = Decider(api, account, seed, stack.books["bank"])
-        people.append(Person(f"decider-{project}", lambda d=decider: d.work(stop)))
-
-    def step() -> None:
-        for person in people:
-            person.done  # noqa: B018 - raises what the person has thrown
-        stack.keep()
-        time.sleep(_TICK_SECONDS)
-
+    campaign = Campaign(stack, count, seed)
+    watch, faults = campaign.watch, campaign.faults
     said = time.monotonic()
-    while not (submitter.done and watch.ended >= count * _LAST and faults.whole_deck_dealt):
-        step()
+    while not (campaign.enough or campaign.ended):
+        campaign.step()
         if watch.ended:
             faults.tick()
-        if time.monotonic() > said + 15:
+        if time.monotonic() > said + SAID_SECONDS:
             said = time.monotonic()
             say(f"{watch.ended} of {count} ended, {sum(faults.counts.values())} faults")
-        if watch.ended >= count:
-            break
     faults.end()
     say(f"{watch.ended} of {count} ended; no more faults")
     deadline = time.monotonic() + REST_SECONDS
-    while watch.ended < count and time.monotonic() < deadline:
-        step()
+    while not campaign.ended and time.monotonic() < deadline:
+        campaign.step()
     until(lambda: not stack.strays(), seconds=TWO_SWEEPS)
     strays = stack.strays()
-    stop.set()
-    until(lambda: all(person.done for person in people), seconds=30)
-    scene = Scene(jobs=todo, account=account, watch=watch, stack=stack, strays=strays)
+    campaign.go_home()
+    scene = Scene(
+        jobs=campaign.jobs, account=campaign.account, watch=watch, stack=stack, strays=strays
+    )
     lines = [*verdict(scene), _invariants(scene)]
     seconds = time.monotonic() - began
     return Report(lines=lines, faults=_counted(stack, faults), seconds=seconds)

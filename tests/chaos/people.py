@@ -42,7 +42,7 @@ class Account:
 
 
 class Person:
-    """A thread that works until told to stop; what it throws is raised in `join`."""
+    """A thread that works until told to stop."""
 
     def __init__(self, name: str, work: Callable[[], object]) -> None:
         self._work = work
@@ -59,10 +59,13 @@ class Person:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended. Raises what it has thrown."""
+        """Whether it has ended."""
+        return not self._thread.is_alive()
+
+    def check(self) -> None:
+        """Raise what it has thrown."""
         if self._error is not None:
             raise self._error
-        return not self._thread.is_alive()
 
 
 def submit(

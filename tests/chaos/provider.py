@@ -119,7 +119,7 @@ def _text(model: str, request: Request, mark: Mark) -> str:
         case "executor":
             return json.dumps({"parameters": {"task": mark.number, "amount": 12}})
         case "judge":
-            found = {"criterion": "the bank has the payment", "status": "met"}
+            found: dict[str, Any] = {"criterion": "the bank has the payment", "status": "met"}
             found |= {"evidenceIds": ["e1"], "correction": None}
             return json.dumps({"verdict": "accept", "findings": [found]})
     return f"done: {mark}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -58,6 +59,7 @@ class Stack:
         self.address = f"http://127.0.0.1:{self.port}"
         self._seed = seed
         self._undo = ExitStack()
+        self._short_of_room: int | None = None
         self.parts: dict[str, Part] = {}
 
     def __enter__(self) -> Self:
@@ -79,7 +81,7 @@ class Stack:
     def _start(self) -> None:
         self.logs.mkdir()
         self.step_clock(0)
-        self._mount()
+        self.mounted = self._mount()
         # Unlike in tests, what was committed must be there after a crash of the server.
         self.postgres = PostgresServer(self.folder / "pg", synchronous_commit="on")
         self._undo.callback(self.postgres.stop)
@@ -91,15 +93,14 @@ class Stack:
         self.outside = {name: self._outsider(name) for name in self.books}
         os.environ.update(self.environment())
 
-    def _mount(self) -> None:
+    def _mount(self) -> bool:
+        """A file system of its own for the data, so that it can really be full; needs root."""
         self.data.mkdir()
-        # A file system of its own: it can really be full.
-        mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "chaos", str(self.data)], check=False
-        )
-        if mounted.returncode:
-            raise CannotStart("the chaos harness mounts a file system to fill it: run it as root.")
+        argv = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "chaos", str(self.data)]
+        if subprocess.run(argv, check=False, stderr=subprocess.DEVNULL).returncode:
+            return False
         self._undo.callback(subprocess.run, ["umount", "--lazy", str(self.data)], check=False)
+        return True
 
     def _outsider(self, name: str) -> str:
         """Start a stand-in of the outside world; its address."""
@@ -176,14 +177,32 @@ class Stack:
         return process.pid if process is not None and process.ended() is None else None
 
     def fill_disk(self) -> bool:
-        """Leave no room for data files. False: somebody wrote meanwhile, so it could not be."""
+        """Leave no room for data files. False: it could not be now.
+
+        Without a file system of its own, one worker can write no file any more.
+        """
+        if not self.mounted:
+            self._short_of_room = self.pid(WORKERS[0])
+            return self._limit_files(0)
         facts = os.statvfs(self.data)
         used = (facts.f_blocks - facts.f_bfree) * facts.f_frsize
         return self._resize(str(used))
 
     def free_disk(self) -> None:
         """Give the room back."""
-        self._resize(DISK)
+        if self.mounted:
+            self._resize(DISK)
+        else:
+            self._limit_files(resource.RLIM_INFINITY)
+
+    def _limit_files(self, size: int) -> bool:
+        if self._short_of_room is None:
+            return False
+        limits = (size, resource.RLIM_INFINITY)
+        with suppress(ProcessLookupError):
+            resource.prlimit(self._short_of_room, resource.RLIMIT_FSIZE, limits)
+            return True
+        return False
 
     def _resize(self, size: str) -> bool:
         argv = ["mount", "-o", f"remount,size={size}", str(self.data)]

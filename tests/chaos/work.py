@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from django.contrib.auth import get_user_model
+
+from dashboard.tokens import create
+from loops.models import AgentProfile, Project
 from tests.chaos.marks import Mark
 from tests.chaos.provider import CACHE_WRITE, INPUT, MAX_TOKENS, OUTPUT
 from tests.engine import scenes
@@ -87,14 +91,13 @@ def _agents(*roles: str) -> dict[str, str]:
 
 def prepare(provider: str, repo: Path) -> dict[str, str]:
     """Projects, profiles and a repository; a token for each project, and one for its gate."""
-    from django.contrib.auth import get_user_model
-
-    from dashboard.tokens import create
-    from loops.models import AgentProfile, Project
-
     scenes.repository(repo, lines="")
     for name, most in PROFILES.items():
-        config = {"model": f"chaos-{name}", "base_url": provider, "key_env": "CHAOS_KEY"}
+        config: dict[str, Any] = {
+            "model": f"chaos-{name}",
+            "base_url": provider,
+            "key_env": "CHAOS_KEY",
+        }
         config |= {"max_tokens": MAX_TOKENS, "timeout_seconds": CALL_SECONDS}
         config |= {"cache_write_usd_per_mtok": str(CACHE_WRITE)}
         AgentProfile.objects.create(
