@@ -11,6 +11,8 @@ from django.core.exceptions import ImproperlyConfigured
 
 KNOWN: dict[str, str] = {
     "LOOPWARDEN_DATA": "folder for the database, workspaces, artifacts and sockets",
+    "LOOPWARDEN_ARTIFACTS": "folder that all hosts share, or s3://bucket/prefix?endpoint=...",
+    "LOOPWARDEN_CARRY_SOURCES": "1 packs repositories at submission, for hosts without them",
     "LOOPWARDEN_DEBUG": "1 shows error pages with details; never on a shared machine",
     "LOOPWARDEN_SECRET_KEY": "signs sessions; or LOOPWARDEN_SECRET_KEY_FILE",
     "LOOPWARDEN_SECRET_KEY_FILE": "file that holds the secret key",

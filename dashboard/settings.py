@@ -11,6 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from dashboard import environment as env
 from dashboard.local.sockets import socket_url
+from dashboard.storage import artifact_storage
 
 env.refuse_unknown()
 
@@ -140,7 +141,11 @@ USE_I18N = False
 USE_TZ = True
 TIME_ZONE = "UTC"
 STATIC_URL = "static/"
-MEDIA_ROOT = DATA_DIR / "artifacts"
+_ARTIFACTS, MEDIA_ROOT = artifact_storage(env.text("LOOPWARDEN_ARTIFACTS"), DATA_DIR / "artifacts")
+STORAGES: dict[str, Any] = {
+    "default": _ARTIFACTS,
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+}
 # Files come straight from the installed package: nothing to collect before a start.
 WHITENOISE_USE_FINDERS = True
 
@@ -161,6 +166,9 @@ LOOPWARDEN_REPO_ROOTS = [
 ]
 # Whoever has a shell here may submit any repository, unless the setting names folders for all.
 LOOPWARDEN_SHELL_ROOTS = LOOPWARDEN_REPO_ROOTS if env.text("LOOPWARDEN_REPO_ROOTS") else [Path("/")]
+LOOPWARDEN_CARRY_SOURCES = env.flag("LOOPWARDEN_CARRY_SOURCES")
+# What no command in a sandbox may see.
+LOOPWARDEN_HIDDEN = [DATA_DIR, MEDIA_ROOT]
 LOOPWARDEN_CONTRACTS = env.words("LOOPWARDEN_CONTRACTS")
 LOOPWARDEN_TOOLS = env.words("LOOPWARDEN_TOOLS")
 LOOPWARDEN_HTTP_HOSTS = env.words("LOOPWARDEN_HTTP_HOSTS")

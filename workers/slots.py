@@ -95,6 +95,13 @@ def rebuild() -> None:
     feed.client().register_script(_SCRIPT)(keys=[_EPOCH, _REBUILD], args=["trust", nonce])
 
 
+def forget_all() -> None:
+    """Drop all slots, so that the next admission rebuilds them from the database."""
+    client = feed.client()
+    for key in client.scan_iter("loopwarden:slots:*", count=1000):
+        client.delete(key)
+
+
 def _ttl() -> int:
     # Longer than the lease: a slot must never be free while its holder may still work.
     return int(settings.LOOPWARDEN_LEASE_SECONDS) * 2
