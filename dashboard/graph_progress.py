@@ -23,6 +23,7 @@ EXIT_CODES: dict[str, int] = {
     GraphOutcome.ESCALATED: 4,
     GraphOutcome.GOAL_CHANGED: 4,
     GraphOutcome.CANCELLED: 5,
+    GraphOutcome.DEADLINE: 3,
 }
 
 

@@ -23,6 +23,7 @@ class SharedLimitsBody(Body):
     tool_calls: Whole | None = None
     tokens: Whole | None = None
     cost: Money | None = None
+    deadline_seconds: Whole | None = None
 
 
 class EdgeBody(Body):
