@@ -138,6 +138,7 @@ def _item_context(item: Escalation, inbox: list[Escalation]) -> dict[str, Any]:
         "open": item.status == EscalationStatus.OPEN,
         "can": {one.name.lower(): one in item.allowed for one in Decision},
         "also_grants": [in_words(*of) for of in packet.get("also_grants", {}).items()],
+        "raises": [in_words(*of) for of in packet.get("raises_graph", {}).items()],
         "decided_as": Decision(item.decision).label if item.decision else "",
         "asked": asked,
         "parameters": head(_spelled(asked), CODE_LINES) if asked.get("action") else None,
