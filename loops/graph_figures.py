@@ -41,6 +41,13 @@ def graph_words(graph: Graph) -> tuple[str, str]:
     return "Running", "run"
 
 
+def graph_sentence(graph: Graph) -> str:
+    """Why it is where it is, in one sentence; empty while it simply goes on."""
+    if effective_status(graph)[0] is not GraphStatus(graph.status):
+        return "The graph's deadline has passed."
+    return graph.reason
+
+
 def signal_words(node: GraphNode) -> tuple[str, str] | None:
     """What a node said to its graph; None while it has not, and when it is simply well."""
     if not node.signal or node.signal == Signal.OK:

@@ -9,7 +9,7 @@ from django.urls import reverse
 from dashboard.api.shapes import meter_shape, when
 from dashboard.queues import open_items
 from loops import figures
-from loops.graph_figures import effective_status, graph_words
+from loops.graph_figures import effective_status, graph_sentence, graph_words
 from loops.models import Graph, GraphNode, Run
 
 
@@ -28,7 +28,7 @@ def graph_head(graph: Graph) -> dict[str, Any]:
         "status": status.value,
         "outcome": outcome or None,
         "words": graph_words(graph)[0],
-        "reason": graph.reason,
+        "reason": graph_sentence(graph),
         "meters": [meter_shape(meter) for meter in figures.meters(graph)],
         "cancel_requested": graph.cancel_requested,
         "successor_of": graph.successor_of_id,

@@ -22,7 +22,13 @@ from dashboard.queues import open_items, rail_attempts
 from dashboard.views.fragments import live_page
 from loops.core.graph import EdgeKind
 from loops.figures import meters
-from loops.graph_figures import effective_status, graph_words, signal_words, waiting_words
+from loops.graph_figures import (
+    effective_status,
+    graph_sentence,
+    graph_words,
+    signal_words,
+    waiting_words,
+)
 from loops.models import Attempt, Graph, GraphEdge, GraphNode, GraphStatus, Run
 from loops.store.graph_grants import NothingStarts, raise_limits
 from workers import graphs as moving
@@ -65,6 +71,8 @@ class NodeLine:
     """Where it stands while it has no run."""
     signal: tuple[str, str] | None
     is_governor: bool
+    title: str
+    """Of its task, without the graph's own in front of it."""
     after: list[str]
     """What it waits for, each with the kind of its edge."""
 
@@ -112,6 +120,7 @@ def _page(
             waits=None if run else waiting_words(found, node),
             signal=signal_words(node),
             is_governor=node.name == found.governor,
+            title=run.task.title.removeprefix(f"{found.title}: ") if run else "",
             after=[_named(edge) for edge in edges if edge.target_id == node.pk],
         )
     live = [run.pk for run in runs.values() if not run.is_terminal][: MOST_TOPICS - 2]
@@ -119,6 +128,7 @@ def _page(
         "section": "graphs",
         "graph": found,
         "status": graph_words(found),
+        "why": graph_sentence(found),
         "over": effective_status(found)[0] is GraphStatus.ENDED,
         "meters": meters(found),
         "clocks": [clock] if (clock := ending(found, timezone.now())) else [],
