@@ -42,7 +42,7 @@ def run_pass() -> int:
     moved = sum(
         _each(part(), change)
         for part, change in (
-            (_past_deadline, _end_at_deadline),
+            (_past_deadline, end_at_deadline),
             (_cancelled, _end_cancelled),
             (_without_worker, _recover),
             (_unclaimed, attempts.withdraw_admission),
@@ -68,7 +68,8 @@ def _past_deadline() -> Iterable[Run]:
     return Run.objects.filter(deadline_at__lte=Now()).exclude(status__in=TERMINAL)[:500]
 
 
-def _end_at_deadline(run: Run) -> bool:
+def end_at_deadline(run: Run) -> bool:
+    """End a run whose deadline has passed. Raises `MovedOn`."""
     with transaction.atomic():
         runs.move(
             run,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from loops.core.money import dollars
+
 
 class LoopwardenError(Exception):
     """Something went wrong in Loopwarden."""
@@ -36,7 +38,11 @@ class LimitReached(LoopwardenError):
     @property
     def details(self) -> str:
         """The figures, for people."""
-        return f"Cap {self.cap}, used {self.used}, reserved {self.reserved}, asked {self.asked}."
+        figures = (self.cap, self.used, self.reserved, self.asked)
+        cap, used, reserved, asked = (
+            f"${dollars(figure)}" if self.axis == "cost" else f"{figure}" for figure in figures
+        )
+        return f"Cap {cap}, used {used}, reserved {reserved}, asked {asked}."
 
 
 class NoProgress(LimitReached):

@@ -4,7 +4,7 @@ from loops.models.access import ApiToken, IdempotencyKey, LoginLink
 from loops.models.artifact import Artifact
 from loops.models.event import Event, Outbox, WorkerPresence
 from loops.models.gate import Decision, Escalation, EscalationStatus
-from loops.models.graph import Graph, GraphEdge, GraphEvent, GraphNode, GraphStatus
+from loops.models.graph import Graph, GraphEdge, GraphEvent, GraphGrant, GraphNode, GraphStatus
 from loops.models.run import (
     Attempt,
     AttemptStatus,
@@ -31,6 +31,7 @@ __all__ = [
     "Graph",
     "GraphEdge",
     "GraphEvent",
+    "GraphGrant",
     "GraphNode",
     "GraphStatus",
     "IdempotencyKey",
