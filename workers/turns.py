@@ -90,7 +90,7 @@ class Turns:
         run, queue = self._of_project(
             [one for one in ready if one.lane.project_id == least.lane.project_id]
         )
-        return self._turn(queue, run, ready)
+        return self._turn(queue, run)
 
     def granted(self, turn: Turn) -> None:
         """The run has its slots."""
@@ -111,7 +111,7 @@ class Turns:
         self._passed.add(turn.run.pk)
         queue = turn.queue
         behind = self._waiting.filter(lane=queue.lane).exclude(pk__in=self._passed)
-        for name, order in (("first", ("-priority", "id")), ("oldest", ("id",))):
+        for name, order in (("first", ("-priority", "id")), ("oldest", ("created_at", "id"))):
             if getattr(queue, name) == turn.run.pk:
                 run = behind.order_by(*order).first()
                 setattr(queue, name, run.pk if run else None)
@@ -122,7 +122,7 @@ class Turns:
         mine = self._waiting.filter(lane=OuterRef("pk")).select_related(None)
         return Lane.objects.select_related("project").annotate(
             first=Subquery(mine.order_by("-priority", "id").values("pk")[:1]),
-            oldest=Subquery(mine.order_by("id").values("pk")[:1]),
+            oldest=Subquery(mine.order_by("created_at", "id").values("pk")[:1]),
         )
 
     def _queue(self, lane: Lane) -> Queue:
@@ -155,10 +155,13 @@ class Turns:
     def _share(self, queue: Queue) -> tuple[float, float, int]:
         project = queue.lane.project
         share = self._held[f"project:{project.pk}"] / project.weight
-        return share, self._turn_of(project.pk), project.pk
+        return share, self._begins(project.pk), project.pk
 
-    def _turn_of(self, project: int) -> float:
-        return max(q.lane.turn for q in self._queues if q.lane.project_id == project)
+    def _begins(self, project: int) -> float:
+        """Its turn by now: who was away for long does not go first for as long as that."""
+        last = max((queue.lane for queue in self._queues), key=lambda lane: lane.served)
+        own = max(q.lane.turn for q in self._queues if q.lane.project_id == project)
+        return max(own, last.turn - 1 / last.project.weight)
 
     def _of_project(self, ready: list[Queue]) -> tuple[Run, Queue]:
         project = ready[0].lane.project_id
@@ -172,13 +175,11 @@ class Turns:
     def _of_lane(self, queue: Queue) -> Run:
         return self._of_project([queue])[0]
 
-    def _turn(self, queue: Queue, run: Run, ready: list[Queue] | None = None) -> Turn:
+    def _turn(self, queue: Queue, run: Run) -> Turn:
         project = queue.lane.project
-        rivals = {one.lane.project_id for one in ready or [queue]}
-        # Who comes back after a long pause does not go first for as long as it was away.
-        begin = max(self._turn_of(project.pk), min(map(self._turn_of, rivals)))
+        turn = self._begins(project.pk) + 1 / project.weight
         served = sum(one.lane.admissions for one in self._queues) + 1
-        return Turn(run=run, queue=queue, turn=begin + 1 / project.weight, served=served)
+        return Turn(run=run, queue=queue, turn=turn, served=served)
 
 
 def _longest_ago(queue: Queue) -> tuple[int, int]:

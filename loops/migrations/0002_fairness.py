@@ -82,7 +82,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name="run",
-            index=models.Index(fields=["lane", "status", "id"], name="run_oldest"),
+            index=models.Index(fields=["lane", "status", "created_at"], name="run_oldest"),
         ),
         migrations.AddIndex(
             model_name="run",

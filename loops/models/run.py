@@ -130,7 +130,7 @@ class Run(models.Model):
             # The first run of a lane, by priority and by age. No partial index: SQLite
             # takes none for a status that comes as a parameter.
             models.Index(fields=["lane", "status", "-priority", "id"], name="run_first"),
-            models.Index(fields=["lane", "status", "id"], name="run_oldest"),
+            models.Index(fields=["lane", "status", "created_at"], name="run_oldest"),
             # Who holds slots.
             models.Index(
                 fields=["admitted_at"],

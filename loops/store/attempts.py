@@ -210,10 +210,10 @@ def take_back(run: Run) -> bool:
     return bool(taken)
 
 
-def admit(run_id: int, no: int, *, turn: float, served: int) -> Outbox | None:
+def admit(run_id: int, no: int, *, turn: float | None = None, served: int = 0) -> Outbox | None:
     """Grant a queued run its slots: write its wake-up. None when it is not waiting any more.
 
-    `turn` and `served` are its lane's from now on.
+    `turn` and `served` are its lane's from now on, unless the admission is nobody's turn.
     """
     with transaction.atomic():
         admitted = Run.objects.filter(
@@ -221,7 +221,8 @@ def admit(run_id: int, no: int, *, turn: float, served: int) -> Outbox | None:
         ).update(admitted_at=Now(), version=F("version") + 1)
         if not admitted:
             return None
-        lanes.count_admission(run_id, turn=turn, served=served)
+        if turn is not None:
+            lanes.count_admission(run_id, turn=turn, served=served)
         return Outbox.objects.create(run_id=run_id, attempt_no=no)
 
 
