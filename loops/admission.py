@@ -103,7 +103,7 @@ def _full(run: Run, profiles: Mapping[str, AgentProfile]) -> str:
         if counts[scope.name] >= scope.limit:
             used = f"{counts[scope.name]} of {scope.limit}"
             return f"It waits for a free slot: {_who(run, scope)} has {used} in use."
-    return "It waits for its turn: slots are free, and the next pass hands them out."
+    return run.reason or "It waits for its turn: slots are free and handed out now."
 
 
 def _who(run: Run, scope: Scope) -> str:
