@@ -111,16 +111,19 @@ def test_after_the_rest_one_run_tries_and_its_success_lets_all_go() -> None:
 
 def test_each_failed_trial_doubles_the_rest_up_to_its_cap(settings: Any) -> None:
     settings.LOOPWARDEN_RETRY_SECONDS = 3
-    lengths = []
+    rests = []
     with MessagesServer(*[LIMITED] * 6) as server:
         _profile(server, "slow")
         run = _run("slow")
         for _ in range(6):
             _rest_is_over()
+            began = timezone.now()
             scenes.step(run)
-            rest = _slow().resting_until
-            lengths.append(round((rest - timezone.now()).total_seconds()) if rest else 0)
-    assert lengths[2:] == [1, 2, 3, 3]
+            rests.append((began, _slow().resting_until, timezone.now()))
+    clock = timedelta(milliseconds=5)
+    for (began, until, ended), seconds in zip(rests[2:], [1, 2, 3, 3], strict=True):
+        assert until is not None
+        assert began - clock <= until - timedelta(seconds=seconds) <= ended + clock
 
 
 def test_no_answer_that_was_under_way_lengthens_the_rest() -> None:
