@@ -27,6 +27,7 @@ KNOWN: dict[str, str] = {
     "LOOPWARDEN_COMMAND_SECONDS": "longest time that one command may run",
     "LOOPWARDEN_ATTEMPT_SECONDS": "longest time that one attempt may take",
     "LOOPWARDEN_RETRY_SECONDS": "longest wait before an attempt that failed is repeated",
+    "LOOPWARDEN_BREAKER_STRIKES": "overload answers in a row after which an agent profile rests",
     "LOOPWARDEN_POOL": "attempts that one worker process runs at once",
     "LOOPWARDEN_SLOTS": "attempts that run at once in all workers together",
     "LOOPWARDEN_SANDBOX": "auto, bubblewrap or none",

@@ -16,7 +16,9 @@ from loops.core.limits import Amount
 from loops.core.text import clean
 from loops.models import AgentProfile, Run, Step, StepKind, StepStatus
 from loops.store import artifacts
+from workers import breaker
 from workers.agents.base import AgentRequest, Provider
+from workers.agents.faults import Busy
 from workers.box import Box
 from workers.desk import Desk
 from workers.effects import RunCommands
@@ -105,15 +107,20 @@ class RunAgents:
 
         whole = _transcript(request.system, request.messages)
         fresh = _transcript("", request.messages[seen:]) if seen else whole
-        performed = self._recorder.step(
-            kind=kind,
-            role=request.role,
-            name=profile.name,
-            digest=digest_of(["agent", request.role, profile.name, whole]),
-            worst=_worst(provider, request),
-            act=act,
-            prompt=artifacts.put_text(fresh),
-        )
+        try:
+            performed = self._recorder.step(
+                kind=kind,
+                role=request.role,
+                name=profile.name,
+                digest=digest_of(["agent", request.role, profile.name, whole]),
+                worst=_worst(provider, request),
+                act=act,
+                prompt=artifacts.put_text(fresh),
+            )
+        except Busy as fault:
+            raise breaker.struck(self._run, profile, fault) from fault
+        if replies:
+            breaker.succeeded(profile)
         self._turns[request.role] += 1
         if works:
             self._box.follow(performed.tree)

@@ -16,7 +16,7 @@ from loops.models.run import (
     StepKind,
     StepStatus,
 )
-from loops.models.task import AgentProfile, OnLimit, Project, Task
+from loops.models.task import AgentProfile, Lane, OnLimit, Project, Task
 
 __all__ = [
     "AgentProfile",
@@ -35,6 +35,7 @@ __all__ = [
     "GraphNode",
     "GraphStatus",
     "IdempotencyKey",
+    "Lane",
     "LimitGrant",
     "LoginLink",
     "OnLimit",

@@ -28,7 +28,7 @@ from loops.models import (
 )
 from loops.patterns import UnknownPattern, all_patterns, get
 from loops.patterns.base import Pattern
-from loops.store import events
+from loops.store import events, lanes
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -148,6 +148,8 @@ def start_run(task: Task, *, user: User | None) -> Run:
     run = Run.objects.create(
         task=task,
         graph_id=task.graph_id,
+        lane=lanes.lane_of(task),
+        priority=task.priority,
         number=task.runs.count() + 1,
         next_at=Now(),
         deadline_at=_deadline(task, limits.deadline_seconds),

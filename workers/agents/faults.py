@@ -26,11 +26,15 @@ class RequestRefused(AgentFault):
     """The model server refuses the request as it is."""
 
 
-class RateLimited(AgentFault):
+class Busy(AgentFault):
+    """The model server cannot take the request now; later it may."""
+
+
+class RateLimited(Busy):
     """The model server asks to wait."""
 
 
-class Overloaded(AgentFault):
+class Overloaded(Busy):
     """The model server is overloaded."""
 
 
