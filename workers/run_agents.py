@@ -28,8 +28,18 @@ from workers.toolwork import SYSTEM, work_with_tools
 class RunAgents:
     """`Agents` by the roles that the task names."""
 
-    def __init__(self, run: Run, recorder: Recorder, box: Box, commands: RunCommands) -> None:
+    def __init__(
+        self,
+        run: Run,
+        recorder: Recorder,
+        box: Box,
+        commands: RunCommands,
+        *,
+        most_repeats: int,
+    ) -> None:
+        """`most_repeats`: equal uses of a tool in a row that end the work; 0 for any number."""
         self._run = run
+        self._most_repeats = most_repeats
         self._recorder = recorder
         self._box = box
         self._commands = commands
@@ -71,7 +81,12 @@ class RunAgents:
             box=self._box,
             commands=self._commands,
         )
-        return work_with_tools(prompt, ask=partial(self._ask_at, desk), desk=desk)
+        return work_with_tools(
+            prompt,
+            ask=partial(self._ask_at, desk),
+            desk=desk,
+            most_repeats=self._most_repeats,
+        )
 
     def _ask_at(self, desk: Desk, messages: tuple[Message, ...], seen: int) -> Reply:
         request = replace(self._request(desk.role, messages, system=SYSTEM), tools=desk.specs)

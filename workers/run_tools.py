@@ -23,6 +23,7 @@ from loops.core.tooling import (
     action_digest,
 )
 from loops.models import Run, Step, StepKind, StepStatus
+from loops.patterns.watching import says_not_ready
 from loops.store import artifacts, ledger
 from workers.box import Box
 from workers.effects import RunCommands
@@ -184,12 +185,14 @@ class RunTools:
         )
 
     def _outcome(self, use: ToolUse, result: Mapping[str, Any], output: str) -> ToolOutcome:
+        text = artifacts.get_text(output)
         return ToolOutcome(
             status=ToolStatus(result["outcome"]),
-            output=artifacts.get_text(output),
+            output=text,
             digest=output,
             call_id=self._key(use),
             error_code=result["error_code"],
+            not_ready=says_not_ready(text),
         )
 
     def _check(self, use: ToolUse) -> ToolOutcome:
@@ -201,6 +204,7 @@ class RunTools:
             output=f"{name} {ending}\n{result.output}",
             digest=result.artifact,
             call_id=self._key(use),
+            not_ready=says_not_ready(result.output, result.exit_code),
         )
 
     def _earlier(self, use: ToolUse) -> ToolOutcome | None:

@@ -91,6 +91,7 @@ LIMIT_REASONS = frozenset(
         StopReason.DEADLINE,
         StopReason.WORKER_LOST,
         StopReason.NO_CHANGE,
+        StopReason.REPEATED_FINDING,
         StopReason.SAME_FAILURE,
         StopReason.SPEND_WITHOUT_CHANGE,
         StopReason.BACK_AND_FORTH,

@@ -25,7 +25,7 @@ from loops.core.effects import Effects, Message
 from loops.core.errors import Truncated
 from loops.core.lifecycle import SENTENCES, StopReason
 from loops.core.limits import Limits
-from loops.core.progress import Mark, Stall, Thresholds, noted, stall
+from loops.core.progress import Mark
 from loops.core.review import (
     REVIEW_SCHEMA,
     InvalidReview,
@@ -40,7 +40,14 @@ from loops.patterns.base import BuildInfo, Needs, Pattern, SpecModel, StateModel
 from loops.patterns.commands import CommandNotFound, failure_of, red_together
 from loops.patterns.findings import as_feedback, finding_keys
 from loops.patterns.implement_prompts import PLANNER, REVIEWER, Note, implementer_prompt, request
-from loops.patterns.stalls import IdleAttempts, SameFailures, SameFindings
+from loops.patterns.stalls import (
+    IdleAttempts,
+    Returns,
+    SameActions,
+    SameFailures,
+    SameFindings,
+    Watcher,
+)
 
 MAX_IMPLEMENT_VERIFY_ITERATIONS = 3
 MOST_ITERATIONS = 10
@@ -99,6 +106,8 @@ class Spec(SpecModel):
     same_failure_limit: SameFailures = 3
     same_finding_limit: SameFindings = 2
     idle_limit: IdleAttempts = 2
+    same_action_limit: SameActions = 3
+    return_limit: Returns = 2
 
     @field_validator("loop_while")
     @classmethod
@@ -180,8 +189,8 @@ class _Loop:
             round=context.attempt,
             strategy=verdict.strategy,
             feedback=verdict.feedback,
-            trail=noted(
-                () if self.info.decided else context.state.trail,
+            trail=self._watcher.noted(
+                context.state.trail,
                 replace(verdict.mark, before=before, after=workspace.snapshot()),
             ),
         )
@@ -203,9 +212,7 @@ class _Loop:
             elif state.round < self.info.budget:
                 judgment, cause = Judgment.ESCALATE, StopReason.EVALUATOR
                 feedback = f"It goes on only while {self.spec.loop_while}"
-        elif stalled := self._stalled(state):
-            judgment, cause, feedback = Judgment.ESCALATE, stalled.cause, stalled.sentence
-        return Evaluation(
+        evaluation = Evaluation(
             judgment=judgment,
             cause=cause,
             feedback=feedback,
@@ -213,17 +220,11 @@ class _Loop:
             label=label,
             pause=judgment is Judgment.CONTINUE and self._pauses(state),
         )
+        return self._watcher.judged(evaluation, state.trail, state.round)
 
-    def _stalled(self, state: State) -> Stall | None:
-        """In the last round, and where a person looks anyway, there is nothing to stop."""
-        if state.round >= self.info.budget or self._pauses(state):
-            return None
-        thresholds = Thresholds(
-            failures=self.spec.same_failure_limit,
-            findings=self.spec.same_finding_limit,
-            idle=self.spec.idle_limit,
-        )
-        return stall(state.trail, thresholds)
+    @property
+    def _watcher(self) -> Watcher:
+        return Watcher(spec=self.spec, info=self.info)
 
     def _goes_on(self, state: State) -> bool:
         values: dict[str, str | int] = {

@@ -251,7 +251,7 @@ def test_a_model_mends_a_repository_with_tools_and_each_use_is_a_step(tmp_path: 
         assert_books_agree(run, server)
         results = [tool_results(request) for request in server.messages[1:]]
         histories = [request.body["messages"] for request in server.messages]
-    assert (run.status, run.iterations) == ("succeeded", 2)
+    assert (run.status, run.iterations) == ("succeeded", 1)
     assert [block["content"] for block in results[0]] == ["import badger\n", "calc.py"]
     assert results[2][0]["content"].startswith("check 1 exited with 0")
     for shorter, longer in pairwise(histories):
