@@ -11,7 +11,7 @@ from typing import Any
 
 from loops.core.canonical import digest as digest_of
 from loops.core.effects import Message, Reply, ReplyStop, ToolCall, Usage
-from loops.core.errors import AgentFault
+from loops.core.errors import AgentFault, AgentUnusable
 from loops.core.limits import Amount
 from loops.core.text import clean
 from loops.models import AgentProfile, Run, Step, StepKind, StepStatus
@@ -73,7 +73,10 @@ class RunAgents:
             request = self._request(role, (message,))
             return self._call(StepKind.AGENT_WORK, replace(request, cwd=self._box.folder))
         if not provider.supports_tools:
-            raise AgentFault(f"the agent {profile.name} cannot work in a repository")
+            raise AgentUnusable(
+                f"The agent {profile.name} cannot work in a repository: name one that can, or"
+                " switch its tools on."
+            )
         desk = Desk(
             role=role,
             checks=checks or {},

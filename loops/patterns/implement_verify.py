@@ -35,7 +35,7 @@ from loops.core.review import (
     strictest,
 )
 from loops.core.wrapping import Tag
-from loops.patterns.asking import Refused, answer_of, ask, refuse_refusal
+from loops.patterns.asking import Refused, ask_in_turn, refuse_refusal
 from loops.patterns.base import BuildInfo, Needs, Pattern, SpecModel, StateModel, accepted
 from loops.patterns.commands import CommandNotFound, failure_of, red_together
 from loops.patterns.findings import as_feedback, finding_keys
@@ -53,6 +53,8 @@ MAX_IMPLEMENT_VERIFY_ITERATIONS = 3
 MOST_ITERATIONS = 10
 ACTIONS = frozenset({"implement"})
 REVIEWER_ROLES = ("reviewer", "reviewer_2", "reviewer_3")
+FALLBACKS = ("fallback_implementer", "fallback_planner", "fallback_reviewer")
+"""Who is asked after a refusal, if the task names one (S0-G6)."""
 CHECKS_FAILED = "checks_failed"
 LOOP_WHILE = 'strategy != "pass" and iterations < max'
 CHANGE_CHARACTERS = 60_000
@@ -255,14 +257,34 @@ class _Loop:
         plan = ""
         if self.spec.plan:
             message = Message(role="user", content=asked)
-            plan = answer_of(
-                "planner", self.effects.agents.ask("planner", [message], system=PLANNER)
+            plan = ask_in_turn(
+                self.effects.agents,
+                ("planner", "fallback_planner"),
+                [message],
+                system=PLANNER,
+                read=str,
             )
         prompt = implementer_prompt(self.info, asked, plan)
-        reply = self.effects.agents.work("implementer", prompt, checks=dict(self.spec.checks))
-        refuse_refusal("implementer", reply)
+        before = self.effects.workspace.snapshot()
+        try:
+            self._work("implementer", prompt)
+        except Refused:
+            if not self.effects.agents.has("fallback_implementer"):
+                raise
+            self._undo(before)
+            self._work("fallback_implementer", prompt)
+
+    def _work(self, role: str, prompt: str) -> None:
+        reply = self.effects.agents.work(role, prompt, checks=dict(self.spec.checks))
+        refuse_refusal(role, reply)
         if reply.truncated:
             raise Truncated
+
+    def _undo(self, before: str) -> None:
+        """Whoever is asked next starts from the files before, not from what was half done."""
+        workspace = self.effects.workspace
+        if workspace.snapshot() != before:
+            workspace.undo(before, workspace.snapshot())
 
     def _verify(self) -> _Verdict:
         """Strategy and feedback: of the red checks, else of the reviewers (S4-3)."""
@@ -288,9 +310,9 @@ class _Loop:
             self.info.wrap(Tag.CODE, change),
         ]
         prompt = Message(role="user", content="\n\n".join(parts))
-        return ask(
+        return ask_in_turn(
             self.effects.agents,
-            role,
+            (role, "fallback_reviewer"),
             [prompt],
             system=REVIEWER,
             read=parse_review,
@@ -338,7 +360,7 @@ PATTERN = Pattern(
     build=build,
     load_state=lambda _, stored: State.model_validate(stored),
     needs=_needs,
-    roles={"implementer": True, "planner": False} | dict.fromkeys(REVIEWER_ROLES, False),
+    roles={"implementer": True} | dict.fromkeys(["planner", *REVIEWER_ROLES, *FALLBACKS], False),
     uses_workspace="required",
     allowed_actions=ACTIONS,
     default_limits=Limits(iterations=MAX_IMPLEMENT_VERIFY_ITERATIONS),
