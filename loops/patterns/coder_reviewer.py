@@ -156,7 +156,8 @@ def _trail(spec: Spec, info: BuildInfo, context: LoopContext[State], code: str) 
     """The marks so far, the last one with what its review asked for, and this round's own."""
     watcher = Watcher(spec=spec, info=info)
     known = with_findings(watcher.known(context.state.trail), finding_keys(context.feedback or ""))
-    return watcher.noted(known, Mark(before=known[-1].after, after=exact(code)))
+    began = known[-1].after if known else ""
+    return watcher.noted(known, Mark(before=began, after=exact(code)))
 
 
 def _stop(cause: StopReason, reason: str) -> ActionDecision[State]:

@@ -116,5 +116,6 @@ class Watcher:
 
 def with_findings(trail: Sequence[Mark], findings: tuple[str, ...]) -> tuple[Mark, ...]:
     """The trail whose last attempt was asked for this."""
-    *earlier, last = trail or [Mark()]
-    return (*earlier, replace(last, findings=findings))
+    if not trail:
+        return ()
+    return (*trail[:-1], replace(trail[-1], findings=findings))

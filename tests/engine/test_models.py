@@ -391,7 +391,9 @@ def test_a_missing_key_stops_it_at_once_and_a_person_may_let_it_go_on(
         monkeypatch.setenv("MODEL_KEY", SECRET)
         item = Escalation.objects.get(run=run)
         ada = get_user_model().objects.create_user("ada")
-        gates.decide(item.pk, decision="continue", digest=item.digest, user=ada)
+        gates.decide(
+            item.pk, decision="continue", digest=item.digest, user=ada, guidance="It is set now."
+        )
         run = scenes.drive(run)
     assert run.status == "succeeded"
 

@@ -50,7 +50,7 @@ def gh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any) -> Path:
     return folder
 
 
-def test_a_waiting_run_holds_no_worker_no_slot_and_no_iteration(repo: Path) -> None:
+def test_rc053_a_waiting_run_holds_no_worker_no_slot_and_no_iteration(repo: Path) -> None:
     check = "echo x >> looks; test $(wc -l < looks) = 3 || exit 75"
     before = timezone.now()
     run = scenes.step(scenes.fix_task(repo, check, "true").runs.get())

@@ -143,7 +143,7 @@ def test_s2_26_an_own_tool_that_hangs_is_ended_with_all_that_it_started(
     said = stopped_once_begun(tmp_path, "hangs", traces=traces)
     assert (said.status, said.error_code) == (status, "timeout")
     assert alive(tmp_path) == []
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
 
 
 def test_s2_26_an_own_tool_has_no_more_than_its_time(tmp_path: Path) -> None:
