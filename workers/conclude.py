@@ -123,7 +123,10 @@ def _at_graphs_limit(error: LimitReached, facts: Facts, draft: Conclusion) -> En
 
 
 def failed(error: Exception, facts: Facts) -> Ending:
-    """The attempt threw: it costs no iteration and may be repeated, `errors` times (S0-G4)."""
+    """The attempt threw: it costs no iteration and may be repeated, `errors` times (S0-G4).
+
+    What no repetition mends is not repeated: a key that is refused stays refused.
+    """
     sentence = str(error) or type(error).__name__
     draft = replace(
         _unjudged(facts),
@@ -133,6 +136,9 @@ def failed(error: Exception, facts: Facts) -> Ending:
         label="error",
         tree=facts.run.tree,
     )
+    if isinstance(error, AgentFault) and not error.repeatable:
+        cause = StopReason.AGENT_UNUSABLE
+        return _not_carried_out(facts, cause, f"{SENTENCES[cause]} {sentence}", draft)
     used = facts.run.errors + 1
     if used > facts.run.limit_errors:
         cause = StopReason.ERRORS
@@ -255,12 +261,18 @@ def _escalated(facts: Facts, escalation: Escalation, draft: Conclusion) -> Endin
     if cause in LIMIT_REASONS and facts.run.task.on_limit == OnLimit.STOP:
         return _at_limit(facts, cause, reason, draft)
     if cause in _NOT_FOR_PEOPLE and facts.run.task.on_limit == OnLimit.STOP:
-        return Ending(
-            conclusion=replace(
-                draft, status=RunStatus.FAILED, stop_reason=cause, reason=reason, event=reason
-            )
-        )
+        return _not_carried_out(facts, cause, reason, draft)
     return _gate(facts, escalation, replace(draft, attempt_status=AttemptStatus.ESCALATED))
+
+
+def _not_carried_out(facts: Facts, cause: StopReason, reason: str, draft: Conclusion) -> Ending:
+    """The task as it is set up cannot be carried out: it has failed, if nobody is to be asked."""
+    if facts.run.task.on_limit == OnLimit.GATE:
+        return _gate(facts, Escalation(cause=cause, reason=reason), draft)
+    failed_run = replace(
+        draft, status=RunStatus.FAILED, stop_reason=cause, reason=reason, event=reason
+    )
+    return Ending(conclusion=failed_run)
 
 
 def _at_limit(facts: Facts, cause: StopReason, reason: str, draft: Conclusion) -> Ending:

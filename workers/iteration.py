@@ -18,6 +18,7 @@ from loops.core.errors import LimitReached, UndoFailed
 from loops.models import AgentProfile, Decision, Escalation, Run
 from loops.patterns import get
 from loops.patterns.base import BuildInfo, Pattern
+from loops.patterns.stalls import thresholds_of
 from loops.store import attempts, ledger, runs
 from workers import conclude, dispatch, graphs, slots
 from workers.box import Box
@@ -147,7 +148,8 @@ def _perform(
         sandbox = detect(settings.LOOPWARDEN_SANDBOX)
         recorder = Recorder(lease, run.limits, replayable=box.has)
         commands = RunCommands(recorder, box, sandbox)
-        agents = RunAgents(run, recorder, box, commands)
+        repeats = thresholds_of(spec).actions
+        agents = RunAgents(run, recorder, box, commands, most_repeats=repeats)
         workspace = RunWorkspace(recorder, box)
         tools = RunTools(run, pattern.tools(spec), recorder, box, commands)
         meter = RunMeter(run.pk)

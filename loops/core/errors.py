@@ -65,6 +65,9 @@ class AgentFault(LoopwardenError):
     have been billed and nobody knows how much. `retry_after` is the provider's own wish in seconds.
     """
 
+    repeatable = True
+    """Whether the same call may succeed later although nobody changed anything."""
+
     def __init__(
         self,
         message: str = "",
@@ -75,6 +78,15 @@ class AgentFault(LoopwardenError):
     ) -> None:
         super().__init__(message)
         self.tokens, self.cost_microusd, self.retry_after = tokens, cost_microusd, retry_after
+
+
+class AgentUnusable(AgentFault):
+    """The agent cannot answer as it is set up, however often it is asked.
+
+    The message names what to change.
+    """
+
+    repeatable = False
 
 
 class Truncated(AgentFault):
