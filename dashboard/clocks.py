@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from dashboard import display
-from loops.models import Run
+from loops.models import Graph, Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +26,19 @@ class Clock:
         return "hot" if used >= 95 else "warm" if used >= 75 else ""
 
 
+_NO_DEADLINE = Clock(title="Deadline", value="none", note="it may wait for ever")
+
+
 def clocks(run: Run, now: datetime) -> list[Clock]:
     """Working time, then the end or the deadline."""
-    return [_worked(run), _ended(run, run.ended_at, now) if run.ended_at else _deadline(run, now)]
+    return [_worked(run), ending(run, now) or _NO_DEADLINE]
+
+
+def ending(of: Run | Graph, now: datetime) -> Clock | None:
+    """When it ended, or what is left until its deadline; None while there is none."""
+    if of.ended_at:
+        return _ended(of, of.ended_at, now)
+    return _deadline(of, of.deadline_at, now) if of.deadline_at else None
 
 
 def _worked(run: Run) -> Clock:
@@ -42,26 +52,24 @@ def _worked(run: Run) -> Clock:
     )
 
 
-def _deadline(run: Run, now: datetime) -> Clock:
-    if run.deadline_at is None:
-        return Clock(title="Deadline", value="none", note="it may wait for ever")
-    whole = (run.deadline_at - run.created_at).total_seconds()
-    left = (run.deadline_at - now).total_seconds()
+def _deadline(of: Run | Graph, at: datetime, now: datetime) -> Clock:
+    whole = (at - of.created_at).total_seconds()
+    left = (at - now).total_seconds()
     return Clock(
         title="Deadline",
         value=display.rough(left) if left > 0 else "passed",
         cap=display.rough(whole),
         percent=_percent(whole - left, whole),
-        note=f"ends {run.deadline_at:%b %d, %H:%M} UTC",
+        note=f"ends {at:%b %d, %H:%M} UTC",
     )
 
 
-def _ended(run: Run, at: datetime, now: datetime) -> Clock:
+def _ended(of: Run | Graph, at: datetime, now: datetime) -> Clock:
     distance = display.ago(at, now)
     return Clock(
         title="Ended",
         value="just now" if distance == "now" else f"{distance} ago",
-        note=f"{at:%Y-%m-%d %H:%M} UTC, after {display.span(at - run.created_at)}",
+        note=f"{at:%Y-%m-%d %H:%M} UTC, after {display.span(at - of.created_at)}",
     )
 
 

@@ -136,6 +136,8 @@ _CAUSES = {
     "workspace": ("Workspace broken", "checks"),
     "reviewer_abort": ("Reviewer stops it", "refactor"),
     "yield": ("Paused for you", "gate"),
+    "agent_unusable": ("Agent set up wrong", "checks"),
+    "no_progress": ("Same action again", "changes"),
     "repeated_finding": ("Same finding again", "changes"),
     "same_failure": ("Same failure again", "changes"),
     "spend_without_change": ("Nothing changes", "changes"),

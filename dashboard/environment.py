@@ -11,6 +11,8 @@ from django.core.exceptions import ImproperlyConfigured
 
 KNOWN: dict[str, str] = {
     "LOOPWARDEN_DATA": "folder for the database, workspaces, artifacts and sockets",
+    "LOOPWARDEN_ARTIFACTS": "folder that all hosts share, or s3://bucket/prefix?endpoint=...",
+    "LOOPWARDEN_CARRY_SOURCES": "1 packs repositories at submission, for hosts without them",
     "LOOPWARDEN_DEBUG": "1 shows error pages with details; never on a shared machine",
     "LOOPWARDEN_SECRET_KEY": "signs sessions; or LOOPWARDEN_SECRET_KEY_FILE",
     "LOOPWARDEN_SECRET_KEY_FILE": "file that holds the secret key",
@@ -25,6 +27,7 @@ KNOWN: dict[str, str] = {
     "LOOPWARDEN_COMMAND_SECONDS": "longest time that one command may run",
     "LOOPWARDEN_ATTEMPT_SECONDS": "longest time that one attempt may take",
     "LOOPWARDEN_RETRY_SECONDS": "longest wait before an attempt that failed is repeated",
+    "LOOPWARDEN_BREAKER_STRIKES": "overload answers in a row after which an agent profile rests",
     "LOOPWARDEN_POOL": "attempts that one worker process runs at once",
     "LOOPWARDEN_SLOTS": "attempts that run at once in all workers together",
     "LOOPWARDEN_SANDBOX": "auto, bubblewrap or none",

@@ -11,6 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from dashboard import environment as env
 from dashboard.local.sockets import socket_url
+from dashboard.storage import artifact_storage
 
 env.refuse_unknown()
 
@@ -140,9 +141,9 @@ USE_I18N = False
 USE_TZ = True
 TIME_ZONE = "UTC"
 STATIC_URL = "static/"
-MEDIA_ROOT = DATA_DIR / "artifacts"
+_ARTIFACTS, MEDIA_ROOT = artifact_storage(env.text("LOOPWARDEN_ARTIFACTS"), DATA_DIR / "artifacts")
 STORAGES: dict[str, Any] = {
-    "default": {"BACKEND": "loops.store.files.WholeFiles"},
+    "default": _ARTIFACTS,
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
 # Files come straight from the installed package: nothing to collect before a start.
@@ -165,6 +166,9 @@ LOOPWARDEN_REPO_ROOTS = [
 ]
 # Whoever has a shell here may submit any repository, unless the setting names folders for all.
 LOOPWARDEN_SHELL_ROOTS = LOOPWARDEN_REPO_ROOTS if env.text("LOOPWARDEN_REPO_ROOTS") else [Path("/")]
+LOOPWARDEN_CARRY_SOURCES = env.flag("LOOPWARDEN_CARRY_SOURCES")
+# What no command in a sandbox may see.
+LOOPWARDEN_HIDDEN = [DATA_DIR, MEDIA_ROOT]
 LOOPWARDEN_CONTRACTS = env.words("LOOPWARDEN_CONTRACTS")
 LOOPWARDEN_TOOLS = env.words("LOOPWARDEN_TOOLS")
 LOOPWARDEN_HTTP_HOSTS = env.words("LOOPWARDEN_HTTP_HOSTS")
@@ -172,6 +176,7 @@ LOOPWARDEN_LEASE_SECONDS = env.whole("LOOPWARDEN_LEASE_SECONDS", 60)
 LOOPWARDEN_COMMAND_SECONDS = env.whole("LOOPWARDEN_COMMAND_SECONDS", 600)
 LOOPWARDEN_ATTEMPT_SECONDS = env.whole("LOOPWARDEN_ATTEMPT_SECONDS", 3600)
 LOOPWARDEN_RETRY_SECONDS = env.whole("LOOPWARDEN_RETRY_SECONDS", 300)
+LOOPWARDEN_BREAKER_STRIKES = env.whole("LOOPWARDEN_BREAKER_STRIKES", 3)
 LOOPWARDEN_POOL = env.whole("LOOPWARDEN_POOL", 32)
 LOOPWARDEN_SLOTS = env.whole("LOOPWARDEN_SLOTS", 64)
 LOOPWARDEN_SANDBOX = env.choice("LOOPWARDEN_SANDBOX", "auto", "bubblewrap", "none")

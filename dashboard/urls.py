@@ -4,7 +4,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import include, path
 from django.views.generic import RedirectView
 
-from dashboard.views import account, gate, graphs, health, new_task, run, tasks
+from dashboard.views import account, gate, graphs, health, new_graph, new_task, run, tasks
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="tasks"), name="home"),
@@ -15,7 +15,9 @@ urlpatterns = [
     path("tasks/<int:pk>/cancel/", run.cancel, name="cancel"),
     path("tasks/<int:pk>/artifacts/<str:digest>/", run.artifact, name="artifact"),
     path("graphs/", graphs.graphs, name="graphs"),
+    path("graphs/new/", new_graph.new_graph, name="new-graph"),
     path("graphs/<int:pk>/", graphs.graph, name="graph"),
+    path("graphs/<int:pk>/grants/", graphs.grant, name="grant-graph"),
     path("graphs/<int:pk>/cancel/", graphs.cancel, name="cancel-graph"),
     path("gate/", gate.gate, name="gate"),
     path("gate/<int:pk>/", gate.gate_item, name="gate-item"),

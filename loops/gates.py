@@ -14,7 +14,7 @@ from loops.core.lifecycle import RunStatus, StopReason, check_move
 from loops.figures import effective_status
 from loops.models import AttemptStatus, Decision, Escalation, EscalationStatus, Run
 from loops.patterns.base import Answer
-from loops.store import attempts, runs
+from loops.store import attempts, graph_grants, runs
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -116,14 +116,15 @@ def decide(
     2. The decision is recorded with who and when.
     3. The run moves on: again in the queue with guidance, from where it stands or with the attempt
        undone, or accepted as it is, or closed. To go on it gets `iterations` more rounds (and once
-       more of what ran out, as the packet said), unless it only paused and has rounds left. An
+       more of what ran out, as the packet said), unless it only paused and has rounds left. Where
+       its graph's budget ran out, the graph gets more, as the packet said. An
        answer to a question of the loop grants nothing: the loop finds it and goes on.
 
     Raises `BadDecision` or `NotPossibleNow`; nothing is changed then.
     """
     item = Escalation.objects.select_related("run__task").get(pk=escalation_id)
     _check(item, decision, guidance, iterations)
-    goes_on = decision in _GO_ON and not _has_rounds_left(item)
+    goes_on = decision in _GO_ON and not _costs_no_round(item)
     grants = iterations if goes_on else 0
     with transaction.atomic():
         run = Run.objects.select_for_update().get(pk=item.run_id)
@@ -145,6 +146,7 @@ def decide(
         if item.cause == StopReason.GOVERNOR:
             _govern(run, item, user)
         elif decision in _GO_ON:
+            _raise_graph(item, user)
             _queue_again(run, item, user)
         elif decision in _ANSWERS:
             _answered(run, item, user)
@@ -158,9 +160,9 @@ def _check(item: Escalation, decision: str, guidance: str, iterations: int) -> N
         raise BadDecision("decision", f"must be one of: {', '.join(item.allowed)}")
     if decision == Decision.CHANGE_GOAL and not guidance.strip():
         raise BadDecision("guidance", "say what the new goal is")
-    if decision in _GO_ON and item.cause != StopReason.YIELD and not guidance.strip():
+    if decision in _GO_ON and not _is_pause(item) and not guidance.strip():
         raise BadDecision("guidance", "say what the next round should do differently")
-    if decision in _GO_ON and not _has_rounds_left(item) and not 1 <= iterations <= MOST_ROUNDS:
+    if decision in _GO_ON and not _costs_no_round(item) and not 1 <= iterations <= MOST_ROUNDS:
         raise BadDecision("iterations", f"must be between 1 and {MOST_ROUNDS}")
     if decision in _IN_WORDS and item.cause != StopReason.GOVERNOR and not guidance.strip():
         raise BadDecision("guidance", "say it in words: they go to the agent")
@@ -177,9 +179,25 @@ def _why_not(item_id: int, digest: str) -> str:
     return "This item is not open any more: its run has ended."
 
 
-def _has_rounds_left(item: Escalation) -> bool:
-    """A pause costs no grant: the cap stays as it is (S4-14)."""
-    return item.cause == StopReason.YIELD and item.run.iterations < item.run.limit_iterations
+def _is_pause(item: Escalation) -> bool:
+    """Whether nothing is wrong with the work itself: it only waits, or its graph's budget ended."""
+    return item.cause == StopReason.YIELD or "raises_graph" in item.packet
+
+
+def _costs_no_round(item: Escalation) -> bool:
+    """A pause needs no grant of rounds: the cap stays as it is (S4-14)."""
+    return _is_pause(item) and item.run.iterations < item.run.limit_iterations
+
+
+def _raise_graph(item: Escalation, user: User) -> None:
+    """What the packet said of the graph's limits, unless somebody has raised them that far."""
+    caps = item.packet.get("raises_graph")
+    if not caps or item.run.graph_id is None:
+        return
+    try:
+        graph_grants.raise_limits(item.run.graph_id, caps, user=user)
+    except graph_grants.NothingStarts as error:
+        raise NotPossibleNow(str(error)) from error
 
 
 def _queue_again(run: Run, item: Escalation, user: User) -> None:

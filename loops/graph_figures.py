@@ -12,6 +12,7 @@ _ENDS = {
     GraphOutcome.HARD_VETOED: ("Vetoed", "checks"),
     GraphOutcome.ESCALATED: ("Escalated", "changes"),
     GraphOutcome.CANCELLED: ("Cancelled", "idle"),
+    GraphOutcome.DEADLINE: ("Deadline passed", "changes"),
 }
 SIGNALS = {
     Signal.OK: ("Ok", "pass"),
@@ -21,15 +22,30 @@ SIGNALS = {
 }
 
 
+def effective_status(graph: Graph) -> tuple[GraphStatus, str]:
+    """The status that is true now and its outcome: a deadline holds the moment it passes."""
+    if not graph.is_over and graph.is_late:
+        return GraphStatus.ENDED, GraphOutcome.DEADLINE
+    return GraphStatus(graph.status), graph.outcome
+
+
 def graph_words(graph: Graph) -> tuple[str, str]:
     """The status in a word or two, and its colour class."""
-    if graph.status == GraphStatus.ENDED:
-        return _ENDS[GraphOutcome(graph.outcome)]
+    status, outcome = effective_status(graph)
+    if status is GraphStatus.ENDED:
+        return _ENDS[GraphOutcome(outcome)]
     if graph.cancel_requested:
         return "Cancelling", "idle"
     if graph.status == GraphStatus.AT_GATE:
         return "Governor asked", "gate"
     return "Running", "run"
+
+
+def graph_sentence(graph: Graph) -> str:
+    """Why it is where it is, in one sentence; empty while it simply goes on."""
+    if effective_status(graph)[0] is not GraphStatus(graph.status):
+        return "The graph's deadline has passed."
+    return graph.reason
 
 
 def signal_words(node: GraphNode) -> tuple[str, str] | None:

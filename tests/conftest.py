@@ -9,6 +9,9 @@ from contextlib import ExitStack
 
 import pytest
 
+collect_ignore = [] if os.environ.get("TEST_REAL_MODEL") else ["engine/test_real_model.py"]
+"""Wants a model that is not installed with the others: `make test-model`."""
+
 
 @pytest.fixture(scope="session", autouse=True)
 def valkey() -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import socket
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -130,7 +131,7 @@ class Box:
     def confine(self, sandbox: Sandbox) -> Sandbox:
         """The sandbox for this folder: the data folder is hidden but for it."""
         readable = [self.control.objects] if self.has_repository else []
-        return sandbox.confine(self.folder, hidden=[settings.DATA_DIR], readable=readable)
+        return sandbox.confine(self.folder, hidden=settings.LOOPWARDEN_HIDDEN, readable=readable)
 
     def pack(self) -> bytes:
         """The objects that this attempt added, so that another host can go on; empty for none."""
@@ -197,22 +198,36 @@ class Box:
 
     def _import(self) -> None:
         source = self._run.task.source or {}
-        if not self.control.exists and self._run.base_pack:
-            self.control.create_from_pack(
-                artifacts.get(self._run.base_pack),
-                self._run.base_commit,
-                shallow=source["shallow"],
-                object_format=source["object_format"],
-            )
+        if not self.control.exists and (self._run.base_pack or source.get("pack")):
+            self._create_from_packs(source)
         else:
-            pack = artifacts.get(source["dirty_pack"]) if source.get("dirty_pack") else b""
-            self.control.create_from(load_source(source), pack, source.get("dirty_commit", ""))
+            if not (self.control.exists or Path(source["common_dir"]).is_dir()):
+                raise WorkspaceFault(
+                    f"{source['path']} is not on {socket.gethostname()}: make it readable there"
+                    " under this path, or set LOOPWARDEN_CARRY_SOURCES=1 and submit it again"
+                )
+            more = artifacts.get(source["dirty_pack"]) if source.get("dirty_pack") else b""
+            self.control.create_from(load_source(source), more, source.get("dirty_commit", ""))
         if not self._run.base_commit:
             self._run.base_commit = self.control.base
             self._run.base_pack = self._travelling_pack()
             runs.set_base(self._claim, self._run.base_commit, self._run.base_pack)
         if not self.has(self._run.tree):
             self._fetch()
+
+    def _create_from_packs(self, source: dict[str, Any]) -> None:
+        """On a host that may not have the source: from the run's start, or the submission's."""
+        pack, base, more = self._run.base_pack, self._run.base_commit, ""
+        if not pack:
+            pack, more = source["pack"], source.get("dirty_pack", "")
+            base = source.get("dirty_commit") or source["commit"]
+        self.control.create_from_pack(
+            artifacts.get(pack),
+            base,
+            more=artifacts.get(more) if more else b"",
+            shallow=source["shallow"],
+            object_format=source["object_format"],
+        )
 
     def _travelling_pack(self) -> str:
         size = sum(file.stat().st_size for file in self.control.objects.rglob("*.pack"))

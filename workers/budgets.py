@@ -63,3 +63,10 @@ def rebuild(run_id: int) -> None:
 def forget(run_id: int) -> None:
     """Drop the counters, so that the next reservation rebuilds them from the ledger."""
     feed.client().delete(f"loopwarden:budget:{run_id}")
+
+
+def forget_all() -> None:
+    """The same for every run, after the ledger itself was put back to an earlier state."""
+    client = feed.client()
+    for key in client.scan_iter("loopwarden:budget:*", count=1000):
+        client.delete(key)

@@ -23,9 +23,12 @@ from loops.gates import Proposal
 from loops.models import AttemptStatus, Decision, OnLimit, Run
 from loops.patterns.base import Pattern
 from loops.patterns.findings import as_feedback
+from loops.store import graph_grants
 from loops.store.attempts import Conclusion
 
 _RETRY_SECONDS = 2
+_AXES = {StopReason.COST: "cost_microusd"}
+"""Where a limit's name is not that of its reason."""
 _NOT_FOR_PEOPLE = (
     StopReason.COMMAND_NOT_FOUND,
     StopReason.WORKSPACE,
@@ -103,13 +106,27 @@ def limited(error: LimitReached, facts: Facts) -> Ending:
     cause = StopReason(error.axis)
     draft = replace(_unjudged(facts), attempt_status=AttemptStatus.LIMIT, label="limit")
     if error.owner == "graph":
-        reason = f"What its graph may spend is used. {SENTENCES[cause]} {error.details}"
-        return _stop_at_limit(cause, reason, draft)
+        return _at_graphs_limit(error, facts, draft)
     return _at_limit(facts, cause, f"{SENTENCES[cause]} {error.details}", draft)
 
 
+def _at_graphs_limit(error: LimitReached, facts: Facts, draft: Conclusion) -> Ending:
+    """What its graph may spend is used: a person may raise it, no grant to the run would help."""
+    cause = StopReason(error.axis)
+    reason = f"What its graph may spend is used. {SENTENCES[cause]} {error.details}"
+    graph = facts.run.graph
+    if graph is None or facts.run.task.on_limit == OnLimit.STOP:
+        return _stop_at_limit(cause, reason, draft)
+    axis = _AXES.get(cause, cause.value)
+    raises = {axis: graph_grants.next_limit(graph, axis, error)}
+    return _gate(facts, Escalation(cause=cause, reason=reason), draft, raises_graph=raises)
+
+
 def failed(error: Exception, facts: Facts) -> Ending:
-    """The attempt threw: it costs no iteration and may be repeated, `errors` times (S0-G4)."""
+    """The attempt threw: it costs no iteration and may be repeated, `errors` times (S0-G4).
+
+    What no repetition mends is not repeated: a key that is refused stays refused.
+    """
     sentence = str(error) or type(error).__name__
     draft = replace(
         _unjudged(facts),
@@ -119,6 +136,9 @@ def failed(error: Exception, facts: Facts) -> Ending:
         label="error",
         tree=facts.run.tree,
     )
+    if isinstance(error, AgentFault) and not error.repeatable:
+        cause = StopReason.AGENT_UNUSABLE
+        return _not_carried_out(facts, cause, f"{SENTENCES[cause]} {sentence}", draft)
     used = facts.run.errors + 1
     if used > facts.run.limit_errors:
         cause = StopReason.ERRORS
@@ -241,12 +261,18 @@ def _escalated(facts: Facts, escalation: Escalation, draft: Conclusion) -> Endin
     if cause in LIMIT_REASONS and facts.run.task.on_limit == OnLimit.STOP:
         return _at_limit(facts, cause, reason, draft)
     if cause in _NOT_FOR_PEOPLE and facts.run.task.on_limit == OnLimit.STOP:
-        return Ending(
-            conclusion=replace(
-                draft, status=RunStatus.FAILED, stop_reason=cause, reason=reason, event=reason
-            )
-        )
+        return _not_carried_out(facts, cause, reason, draft)
     return _gate(facts, escalation, replace(draft, attempt_status=AttemptStatus.ESCALATED))
+
+
+def _not_carried_out(facts: Facts, cause: StopReason, reason: str, draft: Conclusion) -> Ending:
+    """The task as it is set up cannot be carried out: it has failed, if nobody is to be asked."""
+    if facts.run.task.on_limit == OnLimit.GATE:
+        return _gate(facts, Escalation(cause=cause, reason=reason), draft)
+    failed_run = replace(
+        draft, status=RunStatus.FAILED, stop_reason=cause, reason=reason, event=reason
+    )
+    return Ending(conclusion=failed_run)
 
 
 def _at_limit(facts: Facts, cause: StopReason, reason: str, draft: Conclusion) -> Ending:
@@ -270,7 +296,13 @@ def _stop_at_limit(cause: StopReason, reason: str, draft: Conclusion) -> Ending:
     )
 
 
-def _gate(facts: Facts, escalation: Escalation, draft: Conclusion) -> Ending:
+def _gate(
+    facts: Facts,
+    escalation: Escalation,
+    draft: Conclusion,
+    *,
+    raises_graph: dict[str, int] | None = None,
+) -> Ending:
     cause = StopReason(escalation.cause)
     reason = escalation.reason or SENTENCES[cause]
     # What the project's own hook refuses may be worked on or dropped, never waved through.
@@ -286,8 +318,12 @@ def _gate(facts: Facts, escalation: Escalation, draft: Conclusion) -> Ending:
         proposal=Proposal(
             cause=cause,
             reason=reason,
-            packet=_packet(facts, escalation, reason, draft),
-            allowed=_asked(escalation) or _allowed(facts, cause, acceptable=acceptable),
+            packet={
+                **_packet(facts, escalation, reason, draft),
+                **({"raises_graph": raises_graph} if raises_graph else _also_grants(facts, cause)),
+            },
+            allowed=_asked(escalation)
+            or _allowed(facts, cause, acceptable=acceptable, has_rounds=bool(raises_graph)),
             model_said=draft.label,
             proposal=escalation.proposal or "",
             required_authority=escalation.required_authority,
@@ -300,17 +336,19 @@ def _asked(escalation: Escalation) -> tuple[Decision, ...]:
     return tuple(Decision(word) for word in words)
 
 
-def _also_grants(run: Run, cause: StopReason) -> dict[str, Any]:
+def _also_grants(facts: Facts, cause: StopReason) -> dict[str, Any]:
     """If a person lets it go on, as much again of what ran out: rounds alone would not help."""
-    axis = {StopReason.COST: "cost_microusd"}.get(cause, cause.value)
-    cap = run.task.limits.get(axis)
+    axis = _AXES.get(cause, cause.value)
+    cap = facts.run.task.limits.get(axis)
     ran_out = cause in LIMIT_REASONS and cause is not StopReason.ITERATIONS
     return {"also_grants": {axis: cap}} if ran_out and cap else {}
 
 
-def _allowed(facts: Facts, cause: StopReason, *, acceptable: bool) -> tuple[Decision, ...]:
+def _allowed(
+    facts: Facts, cause: StopReason, *, acceptable: bool, has_rounds: bool
+) -> tuple[Decision, ...]:
     most = facts.pattern.max_iterations
-    again = most is None or facts.run.limit_iterations < most
+    again = has_rounds or most is None or facts.run.limit_iterations < most
     undo = again and facts.evidence.moved and cause is not StopReason.WORKSPACE
     return (
         *((Decision.CONTINUE,) if again else ()),
@@ -334,7 +372,6 @@ def _packet(facts: Facts, escalation: Escalation, reason: str, draft: Conclusion
         "cost_microusd": run.used.cost_microusd,
         "tokens": run.used.tokens,
         "active_ms": run.active_ms + facts.active_ms,
-        **_also_grants(run, StopReason(escalation.cause)),
         **({"proposal": escalation.proposal} if escalation.proposal else {}),
         **facts.evidence.packet,
         **({"asks": dict(escalation.ask.shown)} if escalation.ask else {}),

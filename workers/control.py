@@ -67,15 +67,26 @@ class ControlRepo:
             git.run("update-ref", BASE, base)
 
     def create_from_pack(
-        self, pack: bytes, base: str, *, shallow: str = "", object_format: str = "sha1"
+        self,
+        pack: bytes,
+        base: str,
+        *,
+        more: bytes = b"",
+        shallow: str = "",
+        object_format: str = "sha1",
     ) -> None:
-        """The same repository on another host, out of `base_pack`."""
+        """The same repository on a host that has no source, out of a pack of its history.
+
+        `more` is a thin pack on top of it, such as what was not committed at submission.
+        """
         if self._ready(base):
             return
         with self._building(object_format) as git:
             if shallow:
                 (git.git_dir / "shallow").write_text(shallow)
             git.run("index-pack", "--stdin", stdin=pack)
+            if more:
+                git.run("index-pack", "--fix-thin", "--stdin", stdin=more)
             git.run("update-ref", BASE, base)
 
     def base_pack(self) -> bytes:

@@ -14,12 +14,14 @@ from loops.core.effects import CommandResult, ToolCall
 from loops.core.limits import Amount
 from loops.core.text import clean, tail
 from loops.models import StepKind
+from loops.patterns.watching import says_not_ready
 from loops.store import artifacts
 from workers.agents.base import ToolSpec
 from workers.box import Box
 from workers.effects import RunCommands
 from workers.filetools import FILE_TOOLS, FileTool, ToolArguments, ToolError, read_arguments
 from workers.recorder import Performed, Recorder
+from workers.toolwork import Used
 
 Act = Callable[[], tuple[str, bool]]
 _CHECK_LINES, _CHECK_CHARACTERS = 200, 20_000
@@ -65,23 +67,25 @@ class Desk:
         """Raise `LimitReached` unless so many calls fit."""
         self._recorder.refuse_batch(calls)
 
-    def use(self, call: ToolCall) -> tuple[str, bool]:
-        """What the tool said, and whether that is an error. An unknown tool is refused, counted."""
+    def use(self, call: ToolCall) -> Used:
+        """What came of it. An unknown tool is refused, and counted."""
         if call.name == "run_check" and self._checks:
             return self._check(call)
         tool = FILE_TOOLS.get(call.name)
         return self._step(call, partial(_file_tool, call, tool, self._box.folder), tool)
 
-    def _check(self, call: ToolCall) -> tuple[str, bool]:
+    def _check(self, call: ToolCall) -> Used:
         try:
             name = read_arguments(RunCheck, call.arguments).name
             command = self._checks[name]
         except (ToolError, KeyError):
             known = ", ".join(self._checks)
             return self._step(call, lambda: (f"there is no such check; there are: {known}", True))
-        return _outcome(name, self._commands.check_for_agent(name, command)), False
+        result = self._commands.check_for_agent(name, command)
+        not_ready = says_not_ready(result.output, result.exit_code)
+        return Used(said=_outcome(name, result), not_ready=not_ready)
 
-    def _step(self, call: ToolCall, act: Act, tool: FileTool | None = None) -> tuple[str, bool]:
+    def _step(self, call: ToolCall, act: Act, tool: FileTool | None = None) -> Used:
         def perform() -> Performed:
             said, is_error = act()
             changed = tool is not None and tool.changes and not is_error
@@ -102,7 +106,8 @@ class Desk:
             act=perform,
         )
         self._box.follow(performed.tree)
-        return artifacts.get_text(performed.output), bool(performed.result["is_error"])
+        said = artifacts.get_text(performed.output)
+        return Used(said=said, is_error=bool(performed.result["is_error"]))
 
 
 def _file_tool(call: ToolCall, tool: FileTool | None, folder: Path) -> tuple[str, bool]:

@@ -7,22 +7,23 @@ is a no-op, one that is lost is written again by the sweeper.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from datetime import timedelta
 
 import redis
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from kombu.exceptions import OperationalError
 
 from loops import feed
+from loops.admission import Scope
 from loops.core.lifecycle import RunStatus
-from loops.models import AgentProfile, Outbox, Project, Run
+from loops.models import Outbox, Run
 from loops.store import attempts
 from workers import slots
 from workers.app import ITERATE, app
 from workers.celery_settings import KEY_PREFIX
 from workers.crashpoints import reach
+from workers.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -44,31 +45,30 @@ def run_pass() -> int:
 
 
 def admit_waiting() -> int:
-    """Give free slots to waiting runs, one project after the other.
-
-    The project that holds the fewest slots goes first, and inside it the highest priority, then
-    the oldest task.
-    """
+    """Give free slots to waiting runs, in the order of `turns`. Returns how many were admitted."""
     admitted = 0
-    profiles = {profile.name: profile for profile in AgentProfile.objects.all()}
-    for run in _in_turn():
-        full = slots.acquire(run, slots.scopes_of(run, profiles))
-        if full is not None and full.name == "pool":
-            break
+    turns = Turns(waiting())
+    while (turn := turns.next()) is not None:
+        run, scopes = turn.run, turn.queue.scopes
+        full = slots.acquire(run, scopes)
         if full is not None:
+            turns.full(full)
             continue
-        if attempts.admit(run.pk, run.attempt_no) is None:
-            _let_go(run, profiles)
+        reach("acquired")
+        if attempts.admit(run.pk, run.attempt_no, turn=turn.turn, served=turn.served) is None:
+            _let_go(run, scopes)
+            turns.gone(turn)
             continue
         reach("admitted")
+        turns.granted(turn)
         admitted += 1
     return admitted
 
 
-def _let_go(run: Run, profiles: dict[str, AgentProfile]) -> None:
+def _let_go(run: Run, scopes: list[Scope]) -> None:
     # Of two dispatchers that took the same slots for the same run, one admitted it: they are its.
     if not Run.objects.filter(pk=run.pk, admitted_at__isnull=False).exists():
-        slots.release(slots.holder(run.pk, run.lease_token), slots.scopes_of(run, profiles))
+        slots.release(slots.admission(run.pk, run.lease_token), scopes)
 
 
 def publish_unsent() -> int:
@@ -106,29 +106,3 @@ def waiting() -> QuerySet[Run]:
         cancel_requested=False,
         next_at__lte=Now(),
     )
-
-
-def _in_turn() -> Iterator[Run]:
-    holding = Q(
-        task__runs__status__in=[RunStatus.QUEUED, RunStatus.RUNNING],
-        task__runs__admitted_at__isnull=False,
-    )
-    projects = list(
-        Project.objects.filter(pk__in=waiting().values("task__project"))
-        .annotate(held=Count("task__runs", filter=holding))
-        .order_by("held", "pk")
-    )
-    lines = {
-        project.pk: list(
-            waiting()
-            .filter(task__project=project)
-            .select_related("task__project")
-            .order_by("-task__priority", "id")[:_BATCH]
-        )
-        for project in projects
-    }
-    held = {project.pk: project.held for project in projects}
-    while any(lines.values()):
-        first = min((pk for pk in lines if lines[pk]), key=lambda pk: held[pk])
-        held[first] += 1
-        yield lines[first].pop(0)

@@ -103,7 +103,7 @@ class RunCommands:
             return self._run(argv, timeout=timeout, stdin=content)
         with tempfile.TemporaryDirectory(prefix="loopwarden-agent-") as empty:
             folder = Path(empty)
-            sandbox = self._sandbox.confine(folder, hidden=[settings.DATA_DIR])
+            sandbox = self._sandbox.confine(folder, hidden=settings.LOOPWARDEN_HIDDEN)
             return self._run(argv, timeout=timeout, stdin=content, folder=folder, sandbox=sandbox)
 
     def _run(

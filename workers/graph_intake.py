@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+_SHARED = (*COUNTED, "deadline_seconds")
 _TEXT_EDGES = (EdgeKind.DATA, EdgeKind.HANDOFF)
 Looked = dict[str, tuple[Source | None, DirtyCapture | None]]
 
@@ -75,7 +76,8 @@ class GraphRequest:
     governor: str = ""
     edges: Sequence[core.Edge] = ()
     limits: dict[str, Any] = field(default_factory=dict)
-    """Shared by all of its tasks: model_calls, tool_calls, tokens, cost_microusd."""
+    """Shared by all of its tasks: model_calls, tool_calls, tokens, cost_microusd, and
+    deadline_seconds from submission."""
 
     def contract(self) -> core.Graph:
         """Its rule."""
@@ -162,8 +164,8 @@ def _veto_problems(request: GraphRequest) -> Iterator[Problem]:
 
 def _limit_problems(limits: dict[str, Any]) -> Iterator[Problem]:
     for name, value in limits.items():
-        if name not in COUNTED:
-            message = f"a graph has no such limit; there are: {', '.join(COUNTED)}"
+        if name not in _SHARED:
+            message = f"a graph has no such limit; there are: {', '.join(_SHARED)}"
             yield Problem(field=f"limits.{name}", code="unknown", message=message)
             continue
         try:

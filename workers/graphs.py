@@ -7,6 +7,7 @@ other finds nothing to do.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +19,11 @@ from loops.core.graph import GraphOutcome, Signal, Verdict
 from loops.core.graph_run import AskGovernor, End, NodeResult, Start, Wait, advance, govern
 from loops.core.lifecycle import StopReason
 from loops.models import Decision, Escalation, EscalationStatus, Graph, GraphStatus, Run
-from loops.store import graph_scenes, graphs
+from loops.store import graph_events, graph_scenes, graphs
 from loops.store.runs import MovedOn
 from loops.store.submit import problems_of
+from workers import sweeper
+from workers.crashpoints import reach
 from workers.graph_inputs import CannotStart, submission_for
 from workers.intake import provider_problems, shared_models
 
@@ -64,24 +67,39 @@ def cancel(graph: Graph, *, actor: str) -> bool:
 def _step(graph_id: int) -> bool:
     scene = graph_scenes.load(graph_id)
     if scene.graph.is_over:
-        _stop_runs(graph_id)
+        _stop_runs(graph_id, _cancel)
         return False
     if scene.graph.cancel_requested:
         return _end_cancelled(scene)
     if scene.graph.status == GraphStatus.AT_GATE:
         return _take_decision(scene)
+    return _advance(scene)
+
+
+def _advance(scene: graph_scenes.Scene) -> bool:
     landed = scene.landed()
     done = {**scene.done, **landed}
     step = advance(scene.contract, done, scene.running)
+    if scene.graph.is_late and not _succeeded(step):
+        return _end_late(scene)
     if isinstance(step, Wait) and not landed:
         return False
+    if landed:
+        reach("child-ended")
     with transaction.atomic():
         if not graphs.claim(scene.graph):
             return False
         for name, result in landed.items():
             graphs.keep(scene.nodes[name], result)
+            reach("signal-recorded")
         _carry_out(scene, step, done)
+    reach("graph-moved")
     return True
+
+
+def _succeeded(step: Start | Wait | AskGovernor | End) -> bool:
+    """Everything ended in time, only the last pass came late: no run succeeds after a deadline."""
+    return isinstance(step, End) and step.outcome is GraphOutcome.SUCCESS
 
 
 def _carry_out(
@@ -91,6 +109,7 @@ def _carry_out(
         case Start(nodes=names):
             for name in names:
                 _start(scene, name, done)
+                reach("child-submitted")
         case AskGovernor():
             _ask(scene, step, done)
         case End():
@@ -123,6 +142,7 @@ def _ask(scene: graph_scenes.Scene, step: AskGovernor, done: dict[str, NodeResul
         required_authority=node.name,
     )
     gates.park_without_worker(run, proposal, reason=step.reason)
+    reach("governor-asked")
 
 
 def _packet(
@@ -167,13 +187,15 @@ def _proposed_goal(scene: graph_scenes.Scene) -> str:
 def _take_decision(scene: graph_scenes.Scene) -> bool:
     """The governor's run has ended: do what the person said, or say that nobody decided."""
     run = scene.run_of(scene.contract.governor)
-    if run is None or not run.is_terminal:
-        return False
     item = (
         Escalation.objects.select_related("decided_by")
         .filter(run=run, status=EscalationStatus.DECIDED, cause=StopReason.GOVERNOR)
         .first()
     )
+    if scene.graph.is_late and item is None:
+        return _end_late(scene)
+    if run is None or not run.is_terminal:
+        return False
     with transaction.atomic():
         if not graphs.claim(scene.graph):
             return False
@@ -192,7 +214,19 @@ def _take_decision(scene: graph_scenes.Scene) -> bool:
 
 def _end_cancelled(scene: graph_scenes.Scene) -> bool:
     """Cancel what runs; when nothing does any more, the graph has ended."""
-    _stop_runs(scene.graph.pk)
+    reason = "Cancelled, with everything that it had started."
+    _stop_runs(scene.graph.pk, _cancel)
+    return _end_stopped(scene, End(outcome=GraphOutcome.CANCELLED, reason=reason))
+
+
+def _end_late(scene: graph_scenes.Scene) -> bool:
+    """End what runs at the graph's deadline, which is theirs too; then the graph has ended."""
+    reason = "The graph's deadline has passed; what it had started was ended with it."
+    _stop_runs(scene.graph.pk, sweeper.end_at_deadline)
+    return _end_stopped(scene, End(outcome=GraphOutcome.DEADLINE, reason=reason))
+
+
+def _end_stopped(scene: graph_scenes.Scene, end: End) -> bool:
     if graph_scenes.live_runs(scene.graph.pk):
         return False
     with transaction.atomic():
@@ -200,20 +234,19 @@ def _end_cancelled(scene: graph_scenes.Scene) -> bool:
             return False
         for name, result in graph_scenes.load(scene.graph.pk).landed().items():
             graphs.keep(scene.nodes[name], result)
-        reason = "Cancelled, with everything that it had started."
-        graphs.end(scene.graph, End(outcome=GraphOutcome.CANCELLED, reason=reason))
+        graphs.end(scene.graph, end)
     return True
 
 
-def _stop_runs(graph_id: int) -> None:
+def _stop_runs(graph_id: int, stop: Callable[[Run], bool]) -> None:
     # Outside of any transaction that holds the graph's row: a reservation takes the run's row
     # first, and the other order could deadlock.
     for run in graph_scenes.live_runs(graph_id):
-        _stop(run)
+        try:
+            stop(run)
+        except MovedOn:
+            log.info("run %s moved on while its graph stopped it", run.pk)
 
 
-def _stop(run: Run) -> None:
-    try:
-        gates.cancel(run, actor=graphs.SYSTEM)
-    except MovedOn:
-        log.info("run %s moved on while its graph stopped it", run.pk)
+def _cancel(run: Run) -> bool:
+    return gates.cancel(run, actor=graph_events.SYSTEM)

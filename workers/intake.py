@@ -25,7 +25,7 @@ from loops.store.submit import (
 )
 from workers.agents import UnknownProvider
 from workers.profiles import provider_of
-from workers.source import DirtyCapture, Source, capture_dirty, inspect_source
+from workers.source import DirtyCapture, Source, capture_dirty, export_history, inspect_source
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -173,6 +173,8 @@ def stored_source(source: Source, dirty: DirtyCapture | None, *, asked: str) -> 
         "hook": artifacts.put(hook, "text/plain") if hook else "",
         "notes": _notes(source, include_dirty=dirty is not None, asked=asked),
     }
+    if settings.LOOPWARDEN_CARRY_SOURCES:
+        stored["pack"] = artifacts.put(export_history(source), "application/x-git-pack")
     if dirty is not None and dirty.pack:
         stored["dirty_commit"] = dirty.commit
         stored["dirty_pack"] = artifacts.put(dirty.pack, "application/x-git-pack")

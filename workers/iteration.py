@@ -11,16 +11,19 @@ import redis
 from django.conf import settings
 from django.db import DatabaseError, transaction
 
-from loops import gates
+from loops import admission, gates
 from loops.core.contract import Progress, Turn, advance
 from loops.core.effects import Effects
 from loops.core.errors import LimitReached, UndoFailed
 from loops.models import AgentProfile, Decision, Escalation, Run
 from loops.patterns import get
 from loops.patterns.base import BuildInfo, Pattern
+from loops.patterns.stalls import thresholds_of
 from loops.store import attempts, ledger, runs
 from workers import conclude, dispatch, graphs, slots
 from workers.box import Box
+from workers.breaker import EVENT as OVERLOADED
+from workers.breaker import ProviderBusy
 from workers.crashpoints import reach
 from workers.effects import RunCommands, RunWorkspace
 from workers.evidence import gather
@@ -34,7 +37,7 @@ from workers.sandbox import detect
 log = logging.getLogger(__name__)
 
 _AWAY_SECONDS = 5
-_NOT_THE_LOOPS = (ledger.LeaseLost, Draining, CountersAway, DatabaseError)
+_NOT_THE_LOOPS = (ledger.LeaseLost, Draining, CountersAway, ProviderBusy, DatabaseError)
 
 
 def run_iteration(run_id: int, attempt_no: int, *, worker: str) -> None:
@@ -42,7 +45,7 @@ def run_iteration(run_id: int, attempt_no: int, *, worker: str) -> None:
 
     1. Claim it: whoever comes second finds nothing to do.
     2. Close what dead workers left open in the ledger.
-    3. Keep the lease while the attempt goes on.
+    3. Keep the lease while the attempt goes on, and begin only while its slots are its own.
     4. Act: one step of the pattern's loop, in the run's own workspace.
     5. Commit what it came to, in one transaction under the lease's token.
     6. Free the slots, let its graph react, and put the next wake-ups on the broker.
@@ -54,16 +57,37 @@ def run_iteration(run_id: int, attempt_no: int, *, worker: str) -> None:
     reach("claimed")
     ledger.close_lost(run_id, claim.token)
     run = Run.objects.select_related("task__project").get(pk=run_id)
-    scopes = slots.scopes_of(run, {p.name: p for p in AgentProfile.objects.all()})
-    lease = Lease(claim, scopes, run.deadline_at)
+    profiles = {p.name: p for p in AgentProfile.objects.all()}
+    lease = Lease(claim, admission.scopes_of(run, profiles), run.deadline_at)
     try:
         with heart.keep(lease):
-            _attempt(run, lease)
+            if _begins(run, lease, profiles):
+                _attempt(run, lease)
     finally:
         _free(lease)
     if run.graph_id is not None:
         graphs.move(run.graph_id)
     dispatch.run_pass()
+
+
+def _begins(run: Run, lease: Lease, profiles: dict[str, AgentProfile]) -> bool:
+    """Whether what its admission rested on still holds; if not, the attempt is handed back."""
+    needed = (profiles[name] for name in run.task.agents.values() if name in profiles)
+    resting = next(filter(admission.rests, needed), None)
+    if resting is not None:
+        attempts.hand_back(lease.claim, why=admission.rest_in_words(resting))
+        return False
+    try:
+        full = slots.begin(lease.claim, lease.scopes)
+    except redis.RedisError as error:
+        why = f"Redis is away: {error}"
+        attempts.hand_back(lease.claim, why=why, delay_seconds=_AWAY_SECONDS)
+        return False
+    if full is not None:
+        attempts.hand_back(lease.claim, why=f"no slot of {full.name} is free any more")
+        return False
+    reach("begun")
+    return True
 
 
 def _attempt(run: Run, lease: Lease) -> None:
@@ -75,6 +99,9 @@ def _attempt(run: Run, lease: Lease) -> None:
         return
     except Draining:
         attempts.hand_back(claim, why="its worker shuts down")
+        return
+    except ProviderBusy as busy:
+        attempts.hand_back(claim, why=str(busy), delay_seconds=busy.seconds, kind=OVERLOADED)
         return
     except CountersAway as error:
         attempts.hand_back(claim, why=str(error), delay_seconds=_AWAY_SECONDS)
@@ -121,7 +148,8 @@ def _perform(
         sandbox = detect(settings.LOOPWARDEN_SANDBOX)
         recorder = Recorder(lease, run.limits, replayable=box.has)
         commands = RunCommands(recorder, box, sandbox)
-        agents = RunAgents(run, recorder, box, commands)
+        repeats = thresholds_of(spec).actions
+        agents = RunAgents(run, recorder, box, commands, most_repeats=repeats)
         workspace = RunWorkspace(recorder, box)
         tools = RunTools(run, pattern.tools(spec), recorder, box, commands)
         meter = RunMeter(run.pk)

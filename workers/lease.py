@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.utils import timezone
 
+from loops.admission import Scope
 from loops.store import attempts
 from workers import slots
 
@@ -29,7 +30,7 @@ class Lease:
     def __init__(
         self,
         claim: attempts.Claim,
-        scopes: list[slots.Scope],
+        scopes: list[Scope],
         run_deadline: datetime | None = None,
     ) -> None:
         self.claim = claim
@@ -58,8 +59,8 @@ class Lease:
 
     @property
     def holder(self) -> str:
-        """Under which name it holds its slots: it was admitted just before its claim."""
-        return slots.holder(self.claim.run_id, self.claim.token - 1)
+        """Under which name it holds its slots."""
+        return slots.holder(self.claim.run_id, self.claim.token)
 
     @property
     def seconds_left(self) -> float:

@@ -11,12 +11,14 @@ from typing import Any
 
 from loops.core.canonical import digest as digest_of
 from loops.core.effects import Message, Reply, ReplyStop, ToolCall, Usage
-from loops.core.errors import AgentFault
+from loops.core.errors import AgentFault, AgentUnusable
 from loops.core.limits import Amount
 from loops.core.text import clean
 from loops.models import AgentProfile, Run, Step, StepKind, StepStatus
 from loops.store import artifacts
+from workers import breaker
 from workers.agents.base import AgentRequest, Provider
+from workers.agents.faults import Busy
 from workers.box import Box
 from workers.desk import Desk
 from workers.effects import RunCommands
@@ -28,8 +30,18 @@ from workers.toolwork import SYSTEM, work_with_tools
 class RunAgents:
     """`Agents` by the roles that the task names."""
 
-    def __init__(self, run: Run, recorder: Recorder, box: Box, commands: RunCommands) -> None:
+    def __init__(
+        self,
+        run: Run,
+        recorder: Recorder,
+        box: Box,
+        commands: RunCommands,
+        *,
+        most_repeats: int,
+    ) -> None:
+        """`most_repeats`: equal uses of a tool in a row that end the work; 0 for any number."""
         self._run = run
+        self._most_repeats = most_repeats
         self._recorder = recorder
         self._box = box
         self._commands = commands
@@ -63,7 +75,10 @@ class RunAgents:
             request = self._request(role, (message,))
             return self._call(StepKind.AGENT_WORK, replace(request, cwd=self._box.folder))
         if not provider.supports_tools:
-            raise AgentFault(f"the agent {profile.name} cannot work in a repository")
+            raise AgentUnusable(
+                f"The agent {profile.name} cannot work in a repository: name one that can, or"
+                " switch its tools on."
+            )
         desk = Desk(
             role=role,
             checks=checks or {},
@@ -71,7 +86,12 @@ class RunAgents:
             box=self._box,
             commands=self._commands,
         )
-        return work_with_tools(prompt, ask=partial(self._ask_at, desk), desk=desk)
+        return work_with_tools(
+            prompt,
+            ask=partial(self._ask_at, desk),
+            desk=desk,
+            most_repeats=self._most_repeats,
+        )
 
     def _ask_at(self, desk: Desk, messages: tuple[Message, ...], seen: int) -> Reply:
         request = replace(self._request(desk.role, messages, system=SYSTEM), tools=desk.specs)
@@ -105,15 +125,20 @@ class RunAgents:
 
         whole = _transcript(request.system, request.messages)
         fresh = _transcript("", request.messages[seen:]) if seen else whole
-        performed = self._recorder.step(
-            kind=kind,
-            role=request.role,
-            name=profile.name,
-            digest=digest_of(["agent", request.role, profile.name, whole]),
-            worst=_worst(provider, request),
-            act=act,
-            prompt=artifacts.put_text(fresh),
-        )
+        try:
+            performed = self._recorder.step(
+                kind=kind,
+                role=request.role,
+                name=profile.name,
+                digest=digest_of(["agent", request.role, profile.name, whole]),
+                worst=_worst(provider, request),
+                act=act,
+                prompt=artifacts.put_text(fresh),
+            )
+        except Busy as fault:
+            raise breaker.struck(self._run, profile, fault) from fault
+        if replies:
+            breaker.succeeded(profile)
         self._turns[request.role] += 1
         if works:
             self._box.follow(performed.tree)

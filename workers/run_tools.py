@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,11 +23,13 @@ from loops.core.tooling import (
     action_digest,
 )
 from loops.models import Run, Step, StepKind, StepStatus
+from loops.patterns.watching import says_not_ready
 from loops.store import artifacts, ledger
 from workers.box import Box
 from workers.effects import RunCommands
 from workers.recorder import Effect, Performed, Recorder
 from workers.tools import registry
+from workers.tools.apart import Use, run_apart
 from workers.tools.base import Tool, ToolContext
 from workers.tools.bounded import Said, bounded, seconds_for
 from workers.tools.files import RUN_CHECK
@@ -115,11 +117,10 @@ class RunTools:
             return None
         asked = ToolUse(key=f"probe-{use.key}", tool=use.tool, parameters=use.parameters)
         effect = self._effect(asked)
-        run = partial(tool.probe, self._context(use), _arguments(tool, use.parameters))
+        ask = self._doing(tool, use, tool.probe, traces=False)
 
         def act() -> Performed:
-            said = bounded(lambda: str(run()), self._recorder.lease, traces=False)
-            return self._noted(None, said)
+            return self._noted(None, ask())
 
         performed = self._recorder.step(
             kind=effect.kind,
@@ -163,14 +164,20 @@ class RunTools:
         )
 
     def _act(self, tool: Tool, use: ToolUse) -> partial[Said]:
-        run = partial(tool.run, self._context(use), _arguments(tool, use.parameters))
-        return partial(
-            bounded,
-            run,
-            self._recorder.lease,
-            traces=tool.leaves_traces,
-            most_seconds=tool.most_seconds,
-        )
+        return self._doing(tool, use, tool.run, traces=tool.leaves_traces)
+
+    def _doing(
+        self, tool: Tool, use: ToolUse, function: Callable[..., Any], *, traces: bool
+    ) -> partial[Said]:
+        """The use or its probe; code that is not ours runs in a process of its own."""
+        lease, context = self._recorder.lease, self._context(use)
+        arguments = _arguments(tool, use.parameters)
+        if tool.target:
+            asks = function is tool.probe
+            apart = Use(target=tool.target, context=context, arguments=arguments, probe=asks)
+            return partial(run_apart, apart, lease, traces=traces)
+        run = partial(function, context, arguments)
+        return partial(bounded, run, lease, traces=traces, most_seconds=tool.most_seconds)
 
     def _noted(self, tool: Tool | None, said: Said) -> Performed:
         unknown = said.status is ToolStatus.OUTCOME_UNKNOWN
@@ -184,12 +191,14 @@ class RunTools:
         )
 
     def _outcome(self, use: ToolUse, result: Mapping[str, Any], output: str) -> ToolOutcome:
+        text = artifacts.get_text(output)
         return ToolOutcome(
             status=ToolStatus(result["outcome"]),
-            output=artifacts.get_text(output),
+            output=text,
             digest=output,
             call_id=self._key(use),
             error_code=result["error_code"],
+            not_ready=says_not_ready(text),
         )
 
     def _check(self, use: ToolUse) -> ToolOutcome:
@@ -201,6 +210,7 @@ class RunTools:
             output=f"{name} {ending}\n{result.output}",
             digest=result.artifact,
             call_id=self._key(use),
+            not_ready=says_not_ready(result.output, result.exit_code),
         )
 
     def _earlier(self, use: ToolUse) -> ToolOutcome | None:

@@ -109,6 +109,13 @@ def capture_dirty(source: Source, *, max_bytes: int = MAX_SOURCE_BYTES) -> Dirty
         return DirtyCapture(commit=commit, pack=git.run(*args, stdin=wanted))
 
 
+def export_history(source: Source) -> bytes:
+    """The pinned commit with its history as a pack, for hosts that do not have the source."""
+    with reader(source) as git:
+        args = ("pack-objects", "--revs", "--stdout", "--delta-base-offset", "-q")
+        return git.run(*args, stdin=f"{source.commit}\n".encode())
+
+
 def commit_tree(git: Git, tree: str, parent: str, message: str, *, at: int = 0) -> str:
     """A commit object by the one identity of this product, at `at` seconds since 1970.
 

@@ -14,6 +14,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from loops import gates
+from loops.admission import scopes_of
 from loops.core.lifecycle import SENTENCES, TERMINAL, RunStatus, StopReason
 from loops.models import (
     AgentProfile,
@@ -26,7 +27,7 @@ from loops.models import (
     Run,
     WorkerPresence,
 )
-from loops.store import attempts, ledger, runs
+from loops.store import attempts, lanes, ledger, runs
 from workers import dispatch, slots
 
 log = logging.getLogger(__name__)
@@ -44,12 +45,13 @@ def run_pass() -> int:
     moved = sum(
         _each(part(), change)
         for part, change in (
-            (_past_deadline, _end_at_deadline),
+            (_past_deadline, end_at_deadline),
             (_cancelled, _end_cancelled),
             (_without_worker, _recover),
             (_unclaimed, attempts.withdraw_admission),
         )
     )
+    lanes.place_strays()
     _close_reservations()
     Outbox.objects.filter(sent_at__lt=Now() - _KEPT).delete()
     WorkerPresence.objects.filter(seen_at__lt=Now() - _KEPT).delete()
@@ -70,7 +72,8 @@ def _past_deadline() -> Iterable[Run]:
     return Run.objects.filter(deadline_at__lte=Now()).exclude(status__in=TERMINAL)[:500]
 
 
-def _end_at_deadline(run: Run) -> bool:
+def end_at_deadline(run: Run) -> bool:
+    """End a run whose deadline has passed. Raises `MovedOn`."""
     with transaction.atomic():
         runs.move(
             run,
@@ -157,8 +160,9 @@ def _free(run: Run) -> bool:
     """Its slots need not run out: the lease did."""
     try:
         profiles = {profile.name: profile for profile in AgentProfile.objects.all()}
-        member = slots.holder(run.pk, run.lease_token - 1)
-        slots.release(member, slots.scopes_of(run, profiles))
+        scopes = scopes_of(run, profiles)
+        slots.release(slots.holder(run.pk, run.lease_token), scopes)
+        slots.release(slots.admission(run.pk, run.lease_token - 1), scopes)
     except redis.RedisError as error:
         log.warning("slots of run %s not released, they will run out: %s", run.pk, error)
     return True

@@ -207,6 +207,8 @@ def _field_problem(kind: type[BaseModel], item: Any) -> Problem:
         code, detail = "unknown_field", f"there is no such field{_guess(kind, where)}"
     elif code == "missing":
         detail = "is missing"
+    elif code == "string_pattern_mismatch":
+        detail = "must be an amount in digits, such as 2.50"
     return Problem(field=".".join(where), code=code, message=detail)
 
 

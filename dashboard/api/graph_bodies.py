@@ -16,13 +16,29 @@ from workers.intake import TaskRequest
 BodyT = TypeVar("BodyT", bound=Body)
 
 
-class SharedLimitsBody(Body):
+class SharedCapsBody(Body):
     """What all tasks of the graph may spend together."""
 
     model_calls: Whole | None = None
     tool_calls: Whole | None = None
     tokens: Whole | None = None
     cost: Money | None = None
+
+
+class SharedLimitsBody(SharedCapsBody):
+    """The same, and how long all of it may take."""
+
+    deadline_seconds: Whole | None = None
+
+
+class GrantBody(Body):
+    """The shared limits from now on: each given one is raised to this."""
+
+    limits: SharedCapsBody
+
+    def as_caps(self) -> dict[str, int]:
+        """The same in stored units."""
+        return LimitsBody.model_validate(self.limits.model_dump(exclude_none=True)).as_limits()
 
 
 class EdgeBody(Body):
@@ -152,3 +168,9 @@ def _body(kind: type[BodyT], data: Any) -> tuple[BodyT | None, list[Problem]]:
         return kind.model_validate(data), []
     except ValidationError as error:
         return None, problems_in(kind, error)
+
+
+def document_name(field: str) -> str:
+    """The name that a problem's field has in the document."""
+    parts = {"local_aim": "aim", "cost_microusd": "cost"}
+    return ".".join(parts.get(part, part) for part in field.split("."))

@@ -9,13 +9,14 @@ from django.urls import reverse
 from dashboard.api.shapes import meter_shape, when
 from dashboard.queues import open_items
 from loops import figures
-from loops.graph_figures import graph_words
+from loops.graph_figures import effective_status, graph_sentence, graph_words
 from loops.models import Graph, GraphNode, Run
 
 
 def graph_head(graph: Graph) -> dict[str, Any]:
     """A graph without its parts."""
     successor = getattr(graph, "successor", None)
+    status, outcome = effective_status(graph)
     return {
         "id": graph.pk,
         "key": graph.key,
@@ -24,16 +25,17 @@ def graph_head(graph: Graph) -> dict[str, Any]:
         "aim": graph.aim,
         "mode": graph.mode,
         "governor": graph.governor or None,
-        "status": graph.status,
-        "outcome": graph.outcome or None,
+        "status": status.value,
+        "outcome": outcome or None,
         "words": graph_words(graph)[0],
-        "reason": graph.reason,
+        "reason": graph_sentence(graph),
         "meters": [meter_shape(meter) for meter in figures.meters(graph)],
         "cancel_requested": graph.cancel_requested,
         "successor_of": graph.successor_of_id,
         "successor": successor.pk if successor else None,
         "final_aim": successor.aim if successor else graph.aim,
         "event_seq": graph.event_seq,
+        "deadline_at": when(graph.deadline_at),
         "created_at": when(graph.created_at),
         "updated_at": when(graph.updated_at),
         "ended_at": when(graph.ended_at),

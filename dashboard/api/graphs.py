@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from django.db.models import QuerySet
 from django.http import Http404
@@ -11,13 +12,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from dashboard.api.graph_bodies import read_graph
+from dashboard.api.bodies import read
+from dashboard.api.graph_bodies import GrantBody, document_name, read_graph
 from dashboard.api.graph_shapes import graph_head, graph_shape
 from dashboard.api.paging import answer, page
 from dashboard.api.problems import Refusal, pointer
 from dashboard.api.tasks import request_key, token_of
 from loops.models import Graph
-from loops.store.submit import KeyReused, Refused
+from loops.store import graph_grants
+from loops.store.submit import KeyReused, Problem, Refused
 from workers import graphs
 from workers.graph_intake import accept_graph
 
@@ -56,19 +59,12 @@ class Graphs(APIView):
                 asked,
                 project=token.project,
                 user=token.user,
-                request_key=request_key(request, token),
+                request_key=request_key(request, token, _in_order(request.data)),
                 unread=unread,
             )
         except Refused as error:
-            errors = [
-                {
-                    "pointer": pointer(problem.field.replace("local_aim", "aim")),
-                    "code": problem.code,
-                    "detail": problem.message,
-                }
-                for problem in error.problems
-            ]
-            raise Refusal(400, "refused", "The graph cannot be taken as it is.", errors) from error
+            detail = "The graph cannot be taken as it is."
+            raise Refusal(400, "refused", detail, _errors(error.problems)) from error
         except KeyReused as error:
             raise Refusal(422, "idempotency_key_reused", str(error)) from error
         location = reverse("api-graph", args=[str(graph.pk)])
@@ -84,6 +80,23 @@ class OneGraph(APIView):
         return Response(graph_shape(graph_or_404(request, key)))
 
 
+class GraphGrants(APIView):
+    """Give a graph more of what its tasks share."""
+
+    def post(self, request: Request, key: str) -> Response:
+        """200 with the graph. Limits are named as they shall be: sent twice, it is harmless."""
+        graph = graph_or_404(request, key)
+        caps = read(GrantBody, request.data).as_caps()
+        if problems := list(graph_grants.problems_of(graph, caps)):
+            detail = "The limits cannot be raised to this."
+            raise Refusal(400, "refused", detail, _errors(problems))
+        try:
+            graph_grants.raise_limits(graph.pk, caps, user=token_of(request).user)
+        except graph_grants.NothingStarts as error:
+            raise Refusal(409, "not_possible_now", str(error)) from error
+        return Response(graph_head(graph_or_404(request, key)))
+
+
 class CancelGraph(APIView):
     """Stop a graph."""
 
@@ -92,3 +105,21 @@ class CancelGraph(APIView):
         graph = graph_or_404(request, key)
         graphs.cancel(graph, actor=token_of(request).user.get_username())
         return Response(graph_head(graph_or_404(request, key)), status=202)
+
+
+def _errors(problems: list[Problem]) -> list[dict[str, str]]:
+    """Each at its place in the document, under the names that the document uses."""
+    return [
+        {
+            "pointer": pointer(document_name(problem.field)),
+            "code": problem.code,
+            "detail": problem.message,
+        }
+        for problem in problems
+    ]
+
+
+def _in_order(body: Any) -> Any:
+    """The body for its digest: the order of the nodes is the order in which they start."""
+    nodes = body.get("nodes")
+    return {**body, "nodes": list(nodes.items())} if isinstance(nodes, dict) else body

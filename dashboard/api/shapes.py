@@ -11,6 +11,7 @@ from django.urls import reverse
 
 from dashboard.timeline import AttemptLine, StepLine
 from loops import figures
+from loops.admission import why_waiting
 from loops.models import Escalation, Event, Run, Task
 
 CURRENCY = "USD"
@@ -79,6 +80,7 @@ def run_shape(run: Run, lines: list[AttemptLine], *, earlier: bool) -> dict[str,
     """A run with its attempts, oldest first, and its result."""
     return {
         **run_head(run),
+        "waits_for": why_waiting(run) or None,
         "attempts": [_attempt(line) for line in reversed(lines)],
         "earlier_attempts_left_out": earlier,
         "account": account_shape(run),

@@ -158,14 +158,15 @@ def body_name(field: str) -> str:
     return "aim" if field == "local_aim" else field
 
 
-def request_key(request: Request, token: ApiToken) -> RequestKey | None:
+def request_key(request: Request, token: ApiToken, body: Any = None) -> RequestKey | None:
+    """The request's key, if it has one; `body` is what counts as the same request."""
     key = request.headers.get("Idempotency-Key")
     if key is None:
         return None
     if not 1 <= len(key) <= 255 or not key.isprintable():
         detail = "Idempotency-Key must have 1 to 255 printable characters."
         raise Refusal(400, "bad_idempotency_key", detail)
-    body: Any = json.dumps(request.data, sort_keys=True)
+    text = json.dumps(request.data if body is None else body, sort_keys=True)
     return RequestKey(
-        owner=f"token:{token.pk}", key=key, request_digest=hashlib.sha256(body.encode()).hexdigest()
+        owner=f"token:{token.pk}", key=key, request_digest=hashlib.sha256(text.encode()).hexdigest()
     )

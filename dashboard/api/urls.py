@@ -12,6 +12,7 @@ urlpatterns = [
     path("runs/<int:pk>/cancel", tasks.CancelRun.as_view(), name="api-run-cancel"),
     path("graphs", graphs.Graphs.as_view(), name="api-graphs"),
     path("graphs/<str:key>", graphs.OneGraph.as_view(), name="api-graph"),
+    path("graphs/<str:key>/grants", graphs.GraphGrants.as_view(), name="api-graph-grants"),
     path("graphs/<str:key>/cancel", graphs.CancelGraph.as_view(), name="api-graph-cancel"),
     path("escalations", gate.Escalations.as_view(), name="api-escalations"),
     path("escalations/<int:pk>", gate.OneEscalation.as_view(), name="api-escalation"),

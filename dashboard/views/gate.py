@@ -138,9 +138,12 @@ def _item_context(item: Escalation, inbox: list[Escalation]) -> dict[str, Any]:
         "open": item.status == EscalationStatus.OPEN,
         "can": {one.name.lower(): one in item.allowed for one in Decision},
         "also_grants": [in_words(*of) for of in packet.get("also_grants", {}).items()],
+        "raises": [in_words(*of) for of in packet.get("raises_graph", {}).items()],
         "decided_as": Decision(item.decision).label if item.decision else "",
         "asked": asked,
         "parameters": head(_spelled(asked), CODE_LINES) if asked.get("action") else None,
+        # What a plan asks and what a graph lacks is no finding on the work: there are no reasons.
+        "plain": bool(asked or packet.get("raises_graph")) and not packet.get("reasons"),
         "words_for": _WORDS_FOR.get(item.cause, ""),
         "pauses": item.cause == StopReason.YIELD,
         "feedback": packet.get("feedback", ""),

@@ -7,19 +7,30 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
 from django.db.models import Count, F, Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
+from dashboard.clocks import ending
 from dashboard.consumers import MOST_TOPICS
 from dashboard.graph_drawing import draw
+from dashboard.graph_grant_form import GrantForm
 from dashboard.queues import open_items, rail_attempts
 from dashboard.views.fragments import live_page
 from loops.core.graph import EdgeKind
 from loops.figures import meters
-from loops.graph_figures import graph_words, signal_words, waiting_words
-from loops.models import Attempt, Graph, GraphEdge, GraphNode, Run
+from loops.graph_figures import (
+    effective_status,
+    graph_sentence,
+    graph_words,
+    signal_words,
+    waiting_words,
+)
+from loops.models import Attempt, Graph, GraphEdge, GraphNode, GraphStatus, Run
+from loops.store.graph_grants import NothingStarts, raise_limits
 from workers import graphs as moving
 
 PAGE = 50
@@ -60,6 +71,8 @@ class NodeLine:
     """Where it stands while it has no run."""
     signal: tuple[str, str] | None
     is_governor: bool
+    title: str
+    """Of its task, without the graph's own in front of it."""
     after: list[str]
     """What it waits for, each with the kind of its edge."""
 
@@ -68,7 +81,31 @@ class NodeLine:
 @require_safe
 def graph(request: HttpRequest, pk: int) -> HttpResponse:
     """The drawing, the tasks, the budget and the history of one graph."""
+    return _page(request, _graph_or_404(pk))
+
+
+@login_required
+@require_POST
+def grant(request: HttpRequest, pk: int) -> HttpResponse:
+    """Raise what its tasks share; what cannot be is said at its field."""
+    assert isinstance(request.user, User)  # noqa: S101 - login_required has seen to it
     found = _graph_or_404(pk)
+    form = GrantForm(found, request.POST)
+    if not form.is_valid():
+        return _page(request, found, form=form, status=400)
+    try:
+        added = raise_limits(pk, form.caps(), user=request.user)
+    except NothingStarts as error:
+        messages.error(request, str(error))
+    else:
+        if not added:
+            messages.info(request, "Nothing was raised: the limits stand there already.")
+    return redirect("graph", pk=pk)
+
+
+def _page(
+    request: HttpRequest, found: Graph, *, form: GrantForm | None = None, status: int = 200
+) -> HttpResponse:
     nodes = list(found.nodes.select_related("task"))
     edges = list(found.edges.select_related("source", "target"))
     runs = {run.task_id: run for run in found.runs.select_related("task").order_by("number")}
@@ -83,6 +120,7 @@ def graph(request: HttpRequest, pk: int) -> HttpResponse:
             waits=None if run else waiting_words(found, node),
             signal=signal_words(node),
             is_governor=node.name == found.governor,
+            title=run.task.title.removeprefix(f"{found.title}: ") if run else "",
             after=[_named(edge) for edge in edges if edge.target_id == node.pk],
         )
     live = [run.pk for run in runs.values() if not run.is_terminal][: MOST_TOPICS - 2]
@@ -90,15 +128,27 @@ def graph(request: HttpRequest, pk: int) -> HttpResponse:
         "section": "graphs",
         "graph": found,
         "status": graph_words(found),
+        "why": graph_sentence(found),
+        "over": effective_status(found)[0] is GraphStatus.ENDED,
         "meters": meters(found),
+        "clocks": [clock] if (clock := ending(found, timezone.now())) else [],
+        "grant_form": form or _grant_form(found),
         "drawing": draw(nodes, edges, found.governor, lines),
         "lines": list(lines.values()),
         "items": list(open_items().filter(run__graph=found).select_related("run__task")[:PAGE]),
         "successor": getattr(found, "successor", None),
         "events": found.events.order_by("-seq")[:MOST_EVENTS],
-        "topics": [f"graph.{pk}", *(f"run.{run_pk}" for run_pk in live)],
+        "topics": [f"graph.{found.pk}", *(f"run.{run_pk}" for run_pk in live)],
     }
-    return live_page(request, "graph", "parts/graph", context)
+    return live_page(request, "graph", "parts/graph", context, status=status)
+
+
+def _grant_form(found: Graph) -> GrantForm | None:
+    """None where nothing could be raised, or would be of use."""
+    if found.status != GraphStatus.RUNNING or found.cancel_requested or found.is_late:
+        return None
+    form = GrantForm(found)
+    return form if form.fields else None
 
 
 @login_required

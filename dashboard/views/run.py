@@ -21,6 +21,7 @@ from dashboard.texts import stored_head, stored_tail
 from dashboard.timeline import AttemptLine, timeline
 from dashboard.views.fragments import live_page
 from loops import gates
+from loops.admission import why_waiting
 from loops.core.lifecycle import RunStatus
 from loops.figures import account, calibration, cap_hits, effective_status, meters, sentence
 from loops.models import Escalation, Run
@@ -123,11 +124,9 @@ def _why(run: Run) -> str:
         return sentence(run)
     if run.cancel_requested and not run.is_terminal:
         return "It stops as soon as its worker hears of the cancel."
-    if run.sentence and status is not RunStatus.RUNNING:
-        return run.sentence
     if status is RunStatus.QUEUED:
-        return "It waits for a free slot." if run.admitted_at is None else "It waits for a worker."
-    return ""
+        return why_waiting(run)
+    return "" if status is RunStatus.RUNNING else run.sentence
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from loops.core.money import dollars
+
 
 class LoopwardenError(Exception):
     """Something went wrong in Loopwarden."""
@@ -36,7 +38,11 @@ class LimitReached(LoopwardenError):
     @property
     def details(self) -> str:
         """The figures, for people."""
-        return f"Cap {self.cap}, used {self.used}, reserved {self.reserved}, asked {self.asked}."
+        figures = (self.cap, self.used, self.reserved, self.asked)
+        cap, used, reserved, asked = (
+            f"${dollars(figure)}" if self.axis == "cost" else f"{figure}" for figure in figures
+        )
+        return f"Cap {cap}, used {used}, reserved {reserved}, asked {asked}."
 
 
 class NoProgress(LimitReached):
@@ -59,6 +65,9 @@ class AgentFault(LoopwardenError):
     have been billed and nobody knows how much. `retry_after` is the provider's own wish in seconds.
     """
 
+    repeatable = True
+    """Whether the same call may succeed later although nobody changed anything."""
+
     def __init__(
         self,
         message: str = "",
@@ -69,6 +78,15 @@ class AgentFault(LoopwardenError):
     ) -> None:
         super().__init__(message)
         self.tokens, self.cost_microusd, self.retry_after = tokens, cost_microusd, retry_after
+
+
+class AgentUnusable(AgentFault):
+    """The agent cannot answer as it is set up, however often it is asked.
+
+    The message names what to change.
+    """
+
+    repeatable = False
 
 
 class Truncated(AgentFault):

@@ -44,6 +44,7 @@ class GraphOutcome(StrEnum):
     HARD_VETOED = "hard_vetoed"
     ESCALATED = "escalated"
     CANCELLED = "cancelled"
+    DEADLINE = "deadline"
 
 
 class Verdict(StrEnum):

@@ -76,6 +76,7 @@ class StopReason(StrEnum):
     CAPABILITY_UNAVAILABLE = "capability_unavailable"
     TOOL_UNAUTHORIZED = "tool_unauthorized"
     AGENT_UNUSABLE_ANSWER = "agent_unusable_answer"
+    AGENT_UNUSABLE = "agent_unusable"
     GOVERNOR = "governor"
 
 
@@ -91,6 +92,7 @@ LIMIT_REASONS = frozenset(
         StopReason.DEADLINE,
         StopReason.WORKER_LOST,
         StopReason.NO_CHANGE,
+        StopReason.REPEATED_FINDING,
         StopReason.SAME_FAILURE,
         StopReason.SPEND_WITHOUT_CHANGE,
         StopReason.BACK_AND_FORTH,
@@ -144,6 +146,7 @@ SENTENCES: dict[StopReason, str] = {
     StopReason.CAPABILITY_UNAVAILABLE: "A tool that the plan needs is not available.",
     StopReason.TOOL_UNAUTHORIZED: "A plan needs a tool that the task may not use.",
     StopReason.AGENT_UNUSABLE_ANSWER: "An agent gave no usable answer, its repair neither.",
+    StopReason.AGENT_UNUSABLE: "An agent cannot be used as it is set up; asking again is no help.",
     StopReason.GOVERNOR: "The governor of its graph decides.",
 }
 

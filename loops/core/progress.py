@@ -37,6 +37,8 @@ class Mark:
     """Fingerprint of how it failed; empty when it did not, or said nothing about it."""
     findings: tuple[str, ...] = ()
     """Fingerprints of what a review asked for."""
+    done: str = ""
+    """Fingerprint of what was done and what came of it; empty when that says nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,10 @@ class Thresholds:
     """The same finding in so many reviews in a row."""
     idle: int = 0
     """So many attempts in a row that change nothing."""
+    actions: int = 0
+    """The same done so many times in a row with the same result."""
+    returns: int = 0
+    """So many times in a row back to the state before the last one: 2 is A, B, A, B."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +62,13 @@ class Stall:
     """The loop gets nowhere."""
 
     cause: StopReason
-    sentence: str
+    details: str = ""
+    """How often it was seen, for people."""
+
+    @property
+    def sentence(self) -> str:
+        """All of it, for people."""
+        return f"{SENTENCES[self.cause]} {self.details}".strip()
 
 
 def fingerprint(text: str) -> str:
@@ -85,11 +97,12 @@ def stall(trail: Sequence[Mark], thresholds: Thresholds) -> Stall | None:
         return _stall(StopReason.REPEATED_FINDING, thresholds.findings)
     if same_failure(trail, thresholds.failures):
         return _stall(StopReason.SAME_FAILURE, thresholds.failures)
+    if same_action(trail, thresholds.actions):
+        return _stall(StopReason.NO_PROGRESS, thresholds.actions)
     if idle(trail, thresholds.idle):
         return _stall(StopReason.SPEND_WITHOUT_CHANGE, thresholds.idle)
-    if back_and_forth(trail):
-        cause = StopReason.BACK_AND_FORTH
-        return Stall(cause=cause, sentence=SENTENCES[cause])
+    if back_and_forth(trail, thresholds.returns):
+        return Stall(cause=StopReason.BACK_AND_FORTH)
     return None
 
 
@@ -105,20 +118,28 @@ def same_failure(trail: Sequence[Mark], times: int) -> bool:
     return len(failures) == 1 and "" not in failures
 
 
+def same_action(trail: Sequence[Mark], times: int) -> bool:
+    """Whether the same was done again and again, with the same result each time (RC051)."""
+    done = {mark.done for mark in _last(trail, times)}
+    return len(done) == 1 and "" not in done
+
+
 def idle(trail: Sequence[Mark], times: int) -> bool:
     """Whether the last attempts cost something and changed nothing."""
     last = _last(trail, times)
     return bool(last) and all(mark.after and mark.before == mark.after for mark in last)
 
 
-def back_and_forth(trail: Sequence[Mark]) -> bool:
-    """Whether the work went from A to B, back to A and again to B."""
+def back_and_forth(trail: Sequence[Mark], returns: int) -> bool:
+    """Whether the work went from A to B, back to A, again to B, and so on."""
     seen = [""]
     for tree in (tree for mark in trail for tree in (mark.before, mark.after)):
         if tree != seen[-1]:
             seen.append(tree)
-    a, b, *rest = ["", *seen][-4:]
-    return "" not in (a, b) and [a, b] == rest
+    last = seen[-(returns + 2) :]
+    pairs = zip(last, last[2:], strict=False)
+    long_enough = returns > 0 and len(last) == returns + 2 and "" not in last
+    return long_enough and all(state == later for state, later in pairs)
 
 
 def _last(trail: Sequence[Mark], times: int) -> Sequence[Mark]:
@@ -126,4 +147,4 @@ def _last(trail: Sequence[Mark], times: int) -> Sequence[Mark]:
 
 
 def _stall(cause: StopReason, times: int) -> Stall:
-    return Stall(cause=cause, sentence=f"{SENTENCES[cause]} Seen {times} times in a row.")
+    return Stall(cause=cause, details=f"Seen {times} times in a row.")

@@ -75,6 +75,8 @@ class ToolOutcome:
     """Of the stored output."""
     call_id: str = ""
     error_code: str = ""
+    not_ready: bool = False
+    """It only looked at something that is not ready yet."""
 
 
 def action_digest(tool: str, parameters: Mapping[str, Any]) -> str:

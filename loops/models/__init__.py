@@ -4,7 +4,7 @@ from loops.models.access import ApiToken, IdempotencyKey, LoginLink
 from loops.models.artifact import Artifact
 from loops.models.event import Event, Outbox, WorkerPresence
 from loops.models.gate import Decision, Escalation, EscalationStatus
-from loops.models.graph import Graph, GraphEdge, GraphEvent, GraphNode, GraphStatus
+from loops.models.graph import Graph, GraphEdge, GraphEvent, GraphGrant, GraphNode, GraphStatus
 from loops.models.run import (
     Attempt,
     AttemptStatus,
@@ -16,7 +16,7 @@ from loops.models.run import (
     StepKind,
     StepStatus,
 )
-from loops.models.task import AgentProfile, OnLimit, Project, Task
+from loops.models.task import AgentProfile, Lane, OnLimit, Project, Task
 
 __all__ = [
     "AgentProfile",
@@ -31,9 +31,11 @@ __all__ = [
     "Graph",
     "GraphEdge",
     "GraphEvent",
+    "GraphGrant",
     "GraphNode",
     "GraphStatus",
     "IdempotencyKey",
+    "Lane",
     "LimitGrant",
     "LoginLink",
     "OnLimit",

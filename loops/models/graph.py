@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
+from django.utils import timezone
 
 from loops.core.graph import EdgeKind, GraphOutcome, Mode, Signal
 from loops.core.limits import Amount, Limits
@@ -67,6 +68,8 @@ class Graph(models.Model):
     outcome = models.CharField(max_length=12, choices=outcomes, blank=True)
     reason = models.TextField(blank=True)
     cancel_requested = models.BooleanField(default=False)
+    deadline_at = models.DateTimeField(null=True)
+    """Everything included: no run of its tasks has a later one."""
     version = models.PositiveBigIntegerField(default=0)
     event_seq = models.PositiveBigIntegerField(default=0)
 
@@ -121,6 +124,11 @@ class Graph(models.Model):
         return self.status == GraphStatus.ENDED
 
     @property
+    def is_late(self) -> bool:
+        """Whether its deadline has passed."""
+        return self.deadline_at is not None and self.deadline_at <= timezone.now()
+
+    @property
     def limits(self) -> Limits:
         """The caps that its tasks share; it has none of iterations."""
         return Limits(iterations=1, **{axis: getattr(self, f"limit_{axis}") for axis in COUNTED})
@@ -139,6 +147,21 @@ class Graph(models.Model):
     def reserved(self) -> Amount:
         """What calls in flight may still spend."""
         return Amount(**{axis: getattr(self, f"reserved_{axis}") for axis in COUNTED})
+
+
+class GraphGrant(models.Model):
+    """So much more of what its tasks share, given by a person.
+
+    Rows are never edited; the graph's own row holds the sums.
+    """
+
+    graph = models.ForeignKey(Graph, on_delete=models.CASCADE, related_name="grants")
+    model_calls = models.PositiveIntegerField(default=0)
+    tool_calls = models.PositiveIntegerField(default=0)
+    tokens = models.PositiveBigIntegerField(default=0)
+    cost_microusd = models.PositiveBigIntegerField(default=0)
+    granted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
 
 
 class GraphNode(models.Model):

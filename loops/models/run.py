@@ -8,7 +8,7 @@ from django.db.models import F, Q
 
 from loops.core.lifecycle import SENTENCES, TERMINAL, RunStatus, StopReason
 from loops.core.limits import Amount, Limits
-from loops.models.task import Task
+from loops.models.task import Lane, Task
 
 COUNTED = ("model_calls", "tool_calls", "tokens", "cost_microusd")
 
@@ -33,6 +33,10 @@ class Run(models.Model):
         "loops.Graph", null=True, on_delete=models.PROTECT, related_name="runs"
     )
     """The task's, here again: each reservation must know it without a join."""
+    lane = models.ForeignKey(Lane, null=True, on_delete=models.PROTECT, db_index=False)
+    """Where it queues; empty only until the sweeper has seen a run of an older version."""
+    priority = models.SmallIntegerField(default=0, db_default=0)
+    """The task's, here again: the dispatcher reads the first of a lane from an index."""
     number = models.PositiveIntegerField(default=1)
     status = models.CharField(max_length=20, choices=_statuses, default=RunStatus.QUEUED)
     stop_reason = models.CharField(max_length=40, blank=True)
@@ -122,6 +126,16 @@ class Run(models.Model):
                 fields=["next_at", "id"],
                 name="run_waiting",
                 condition=Q(status=RunStatus.QUEUED, admitted_at__isnull=True),
+            ),
+            # The first run of a lane, by priority and by age. No partial index: SQLite
+            # takes none for a status that comes as a parameter.
+            models.Index(fields=["lane", "status", "-priority", "id"], name="run_first"),
+            models.Index(fields=["lane", "status", "created_at"], name="run_oldest"),
+            # Who holds slots.
+            models.Index(
+                fields=["admitted_at"],
+                name="run_holding",
+                condition=Q(admitted_at__isnull=False),
             ),
             # The sweeper's: leases that ran out.
             models.Index(

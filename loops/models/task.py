@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
+from django.core.validators import MinValueValidator
 from django.db import models
+from django.db.models import Q
 
 
 class Project(models.Model):
@@ -14,10 +16,47 @@ class Project(models.Model):
     slug = models.SlugField(unique=True)
     name = models.CharField(max_length=200)
     max_running = models.PositiveIntegerField(default=16)
+    weight = models.PositiveSmallIntegerField(
+        default=1, db_default=1, validators=[MinValueValidator(1)]
+    )
+    """Its share of the pool while projects compete: 3 gets three times the slots of 1."""
     created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(weight__gte=1), name="project_weight_positive")
+        ]
 
     def __str__(self) -> str:
         return self.name
+
+
+class Lane(models.Model):
+    """Runs of one project that need the same agents: what holds up one of them holds up all.
+
+    The dispatcher looks at lanes and their first runs, so a long queue costs it nothing.
+    """
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE)
+    agents = models.TextField(blank=True)
+    """Names of agent profiles, sorted, with commas between them."""
+    admissions = models.PositiveBigIntegerField(default=0, db_default=0)
+    """How often a run of it was admitted."""
+    turn = models.FloatField(default=0, db_default=0)
+    """Admissions per weight, so that projects that hold as much as each other take turns."""
+    served = models.PositiveBigIntegerField(default=0, db_default=0)
+    """The number of its last admission among those of all lanes."""
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["project", "agents"], name="lane_unique")]
+
+    def __str__(self) -> str:
+        return f"{self.project_id}: {self.agents}"
+
+    @property
+    def names(self) -> list[str]:
+        """The agent profiles that its runs need."""
+        return self.agents.split(",") if self.agents else []
 
 
 class AgentProfile(models.Model):
@@ -31,6 +70,12 @@ class AgentProfile(models.Model):
     config = models.JSONField(default=dict)
     input_usd_per_mtok = models.DecimalField(max_digits=12, decimal_places=6, null=True)
     output_usd_per_mtok = models.DecimalField(max_digits=12, decimal_places=6, null=True)
+    strikes = models.PositiveIntegerField(default=0, db_default=0)
+    """How often in a row its provider said that it is overloaded."""
+    resting_until = models.DateTimeField(null=True)
+    """No run that needs it is admitted before this; set after too many strikes."""
+    last_overload = models.TextField(blank=True, default="", db_default="")
+    """What the provider said at the last strike."""
     max_running = models.PositiveIntegerField(default=16)
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import Field, field_validator, model_validator
 
@@ -25,13 +25,13 @@ from loops.core.effects import Effects
 from loops.core.errors import Truncated
 from loops.core.lifecycle import SENTENCES, StopReason
 from loops.core.limits import Limits
-from loops.core.progress import Mark, Stall, Thresholds, noted, same_failure, stall
+from loops.core.progress import Mark, same_failure
 from loops.core.wrapping import DATA_RULE, ESCAPE_RULE, Tag
 from loops.patterns import gh_checks
 from loops.patterns.asking import Refused, refuse_refusal
 from loops.patterns.base import BuildInfo, Needs, Pattern, SpecModel, StateModel, accepted
 from loops.patterns.commands import CommandNotFound, RedCheck, failure_of, must_exist, named_checks
-from loops.patterns.stalls import SameFailures
+from loops.patterns.stalls import Returns, SameActions, SameFailures, Watcher
 from loops.patterns.watching import LONGEST_WAIT, FixReport, Sight, Watched, read_report, watch
 
 MAX_CHECK_FIX_ITERATIONS = 5
@@ -91,6 +91,8 @@ class Spec(SpecModel):
     )
 
     same_failure_limit: SameFailures = 3
+    same_action_limit: SameActions = 3
+    return_limit: Returns = 2
 
     @field_validator("checks")
     @classmethod
@@ -166,10 +168,9 @@ class _Loop:
             red = self._red(seen, context.state.polls)
             if not red and any(one.sight is not Sight.GREEN for one in seen):
                 return self._not_yet(seen, context.state)
-            trail = () if self.info.decided else context.state.trail
-            failure = failure_of(red)
-            limit = self.spec.same_failure_limit
-            again = same_failure(noted(trail, Mark(failure=failure)), limit)
+            trail, failure = context.state.trail, failure_of(red)
+            noted = self._watcher.noted(trail, Mark(failure=failure))
+            again = same_failure(noted, self.spec.same_failure_limit)
             hopeless = again and context.attempt < self.info.budget
             fix = _Fix() if hopeless else self._fix(red, context)
         except CommandNotFound as fault:
@@ -184,7 +185,9 @@ class _Loop:
             changed=fix.fixed or after != before,
             last_fix_unverified=bool(fix.check),
             passed_quota_skipped=fix.out_of_quota,
-            trail=noted(trail, Mark(before=before, after=after, failure=failure)) if red else (),
+            trail=self._watcher.noted(trail, Mark(before=before, after=after, failure=failure))
+            if red
+            else (),
         )
         return ActionDecision(action="check_and_fix", state=state)
 
@@ -246,9 +249,12 @@ class _Loop:
         return "\n\n".join(parts)
 
     def judge(self, state: State) -> Evaluation:
-        """Green is a success. Red goes on, unless nothing changed and so nothing can get better."""
+        """Green is a success. Red goes on, unless nothing changed and so nothing can get better.
+
+        Only a round with a fix counts (S3-5): the look that finds all green uses no iteration.
+        """
         if not state.red:
-            return Evaluation(judgment=Judgment.SUCCESS, label="green")
+            return Evaluation(judgment=Judgment.SUCCESS, label="green", costs_round=False)
         if state.passed_quota_skipped:
             return Evaluation(
                 judgment=Judgment.SUCCESS,
@@ -258,21 +264,21 @@ class _Loop:
                 label="quota skipped",
                 costs_round=False,
             )
-        stuck = self._stuck(state) if state.round < self.info.budget else None
-        return Evaluation(
-            judgment=Judgment.ESCALATE if stuck else Judgment.CONTINUE,
-            cause=stuck.cause if stuck else "",
-            feedback=stuck.sentence if stuck else "\n".join(state.red),
+        red = Evaluation(
+            judgment=Judgment.CONTINUE,
+            feedback="\n".join(state.red),
             reasons=state.red,
             label="checks failed",
         )
-
-    def _stuck(self, state: State) -> Stall | None:
-        stalled = stall(state.trail, Thresholds(failures=self.spec.same_failure_limit))
-        if stalled or state.changed:
-            return stalled
+        judged = self._watcher.judged(red, state.trail, state.round)
+        if judged is not red or state.changed or state.round >= self.info.budget:
+            return judged
         cause = StopReason.NO_CHANGE
-        return Stall(cause=cause, sentence=SENTENCES[cause])
+        return replace(red, judgment=Judgment.ESCALATE, cause=cause, feedback=SENTENCES[cause])
+
+    @property
+    def _watcher(self) -> Watcher:
+        return Watcher(spec=self.spec, info=self.info)
 
 
 def _stop(cause: StopReason, reason: str) -> ActionDecision[State]:

@@ -5,9 +5,7 @@ One attempt is one round: the coder's answer is the action, the review is the ev
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from pydantic import Field
 
@@ -23,7 +21,7 @@ from loops.core.effects import Agents, Effects, Message
 from loops.core.fences import UnusableAnswer, only_fenced_block
 from loops.core.lifecycle import SENTENCES, StopReason
 from loops.core.limits import Limits
-from loops.core.progress import Mark, Thresholds, exact, noted, stall
+from loops.core.progress import Mark, exact
 from loops.core.verdict import VERDICT_SCHEMA, InvalidVerdict, parse_verdict
 from loops.core.wrapping import DATA_RULE, ESCAPE_RULE, Tag
 from loops.patterns.asking import Refused, ask_in_turn
@@ -37,7 +35,7 @@ from loops.patterns.base import (
     accepted,
 )
 from loops.patterns.findings import as_feedback, finding_keys, repeated
-from loops.patterns.stalls import IdleAttempts, SameFindings
+from loops.patterns.stalls import IdleAttempts, Returns, SameFindings, Watcher, with_findings
 
 MAX_CODER_REVIEWER_ITERATIONS = 5
 ACTIONS = frozenset({"write_code"})
@@ -104,6 +102,7 @@ class Spec(SpecModel):
     )
     same_finding_limit: SameFindings = 2
     idle_limit: IdleAttempts = 3
+    return_limit: Returns = 2
 
 
 class State(StateModel):
@@ -148,17 +147,17 @@ def _write(
         lang=block.lang,
         round=context.attempt,
         answers=context.feedback or "",
-        trail=_trail(info, context, block.code),
+        trail=_trail(spec, info, context, block.code),
     )
     return ActionDecision(action="write_code", state=state)
 
 
-def _trail(info: BuildInfo, context: LoopContext[State], code: str) -> tuple[Mark, ...]:
+def _trail(spec: Spec, info: BuildInfo, context: LoopContext[State], code: str) -> tuple[Mark, ...]:
     """The marks so far, the last one with what its review asked for, and this round's own."""
-    *earlier, last = context.state.trail or [Mark()]
-    known = [*earlier, replace(last, findings=finding_keys(context.feedback or ""))]
-    began = "" if info.decided else last.after
-    return noted(() if info.decided else known, Mark(before=began, after=exact(code)))
+    watcher = Watcher(spec=spec, info=info)
+    known = with_findings(watcher.known(context.state.trail), finding_keys(context.feedback or ""))
+    began = known[-1].after if known else ""
+    return watcher.noted(known, Mark(before=began, after=exact(code)))
 
 
 def _stop(cause: StopReason, reason: str) -> ActionDecision[State]:
@@ -195,7 +194,7 @@ def _review(spec: Spec, agents: Agents, info: BuildInfo, state: State) -> Evalua
         return _ask_person(cause, f"{SENTENCES[cause]} {fault}")
     if verdict.approved:
         return Evaluation(judgment=Judgment.SUCCESS, reasons=verdict.reasons, label="approved")
-    return _changes_requested(spec, verdict.reasons, state, info.budget)
+    return _changes_requested(spec, info, verdict.reasons, state)
 
 
 def _ask_person(cause: StopReason, reason: str) -> Evaluation:
@@ -209,22 +208,16 @@ def _ask_person(cause: StopReason, reason: str) -> Evaluation:
 
 
 def _changes_requested(
-    spec: Spec, reasons: tuple[str, ...], state: State, budget: int
+    spec: Spec, info: BuildInfo, reasons: tuple[str, ...], state: State
 ) -> Evaluation:
-    """Go on with the reasons, or stop when nothing gets better (RC057).
-
-    In the last round the used-up rounds are the reason to report, standstill or not.
-    """
-    facts: dict[str, Any] = {"reasons": reasons, "label": "changes requested"}
-    *earlier, last = state.trail or [Mark()]
-    now = replace(last, findings=finding_keys(as_feedback(reasons)))
-    thresholds = Thresholds(findings=spec.same_finding_limit, idle=spec.idle_limit)
-    stalled = stall([*earlier, now], thresholds)
-    if stalled is None or state.round >= budget:
-        return Evaluation(judgment=Judgment.CONTINUE, feedback=as_feedback(reasons), **facts)
+    """Go on with the reasons, or stop when nothing gets better (RC057)."""
+    feedback = as_feedback(reasons)
+    going_on = Evaluation(
+        judgment=Judgment.CONTINUE, feedback=feedback, reasons=reasons, label="changes requested"
+    )
+    trail = with_findings(state.trail, finding_keys(feedback))
     again = repeated(reasons, state.answers) or ""
-    sentence = f"{stalled.sentence} {again}".strip()
-    return Evaluation(judgment=Judgment.ESCALATE, feedback=sentence, cause=stalled.cause, **facts)
+    return Watcher(spec=spec, info=info).judged(going_on, trail, state.round, again)
 
 
 PATTERN = Pattern(

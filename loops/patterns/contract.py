@@ -15,6 +15,8 @@ from loops.core.effects import Effects
 from loops.core.errors import ContractError
 from loops.core.limits import Limits
 from loops.patterns.base import BuildInfo, JsonObject, Needs, Pattern, SpecModel
+from loops.patterns.stalls import IdleAttempts, Returns, SameActions, SameFindings, Watcher
+from loops.patterns.traced import KEY, Traced, loaded, traced
 
 Builder = Callable[[dict[str, Any], BuildInfo, Effects], LoopContract[Any]]
 
@@ -50,6 +52,10 @@ class Spec(SpecModel):
         description="A JSON object that is handed to the builder.",
         json_schema_extra={"multiline": True, "json": True},
     )
+    same_finding_limit: SameFindings = 3
+    same_action_limit: SameActions = 3
+    idle_limit: IdleAttempts = 3
+    return_limit: Returns = 2
 
     @field_validator("builder")
     @classmethod
@@ -91,29 +97,30 @@ def _built(spec: Spec, info: BuildInfo, effects: Effects) -> LoopContract[Any]:
         raise ContractError(f"builder {spec.builder!r} refuses its arguments: {error}") from error
     if not isinstance(contract.initial_state, BaseModel):
         raise ContractError(f"the state of builder {spec.builder!r} must be a pydantic model")
+    if KEY in type(contract.initial_state).model_fields:
+        raise ContractError(f"the state must not have a field called {KEY!r}: rename it")
     return contract
 
 
-def _initial(spec: Spec) -> BaseModel:
+def _initial(spec: Spec) -> Traced:
     info = BuildInfo(local_aim=spec.builder, budget=1, seed="")
-    state: BaseModel = _built(spec, info, _SHUT).initial_state
-    return state
+    return Traced(state=_built(spec, info, _SHUT).initial_state)
 
 
-def _load_state(spec: Spec, stored: JsonObject) -> BaseModel:
-    return type(_initial(spec)).model_validate(stored)
+def _load_state(spec: Spec, stored: JsonObject) -> Traced:
+    return loaded(type(_initial(spec).state), stored)
 
 
-def build(
-    spec: Spec, state: BaseModel, effects: Effects, info: BuildInfo
-) -> LoopContract[BaseModel]:
+def build(spec: Spec, state: Traced, effects: Effects, info: BuildInfo) -> LoopContract[Traced]:
     """The builder's contract with the task's own aim and budget, whatever the builder set."""
-    return replace(
+    own = replace(
         _built(spec, info, effects),
-        initial_state=state,
+        initial_state=state.state,
         local_aim=info.local_aim,
         budget=info.budget,
     )
+    watcher = Watcher(spec=spec, info=info)
+    return traced(own, start=state, watcher=watcher, workspace=effects.workspace)
 
 
 PATTERN = Pattern(

@@ -25,7 +25,7 @@ from loops.core.effects import Effects, Message
 from loops.core.errors import Truncated
 from loops.core.lifecycle import SENTENCES, StopReason
 from loops.core.limits import Limits
-from loops.core.progress import Mark, Stall, Thresholds, noted, stall
+from loops.core.progress import Mark
 from loops.core.review import (
     REVIEW_SCHEMA,
     InvalidReview,
@@ -35,17 +35,26 @@ from loops.core.review import (
     strictest,
 )
 from loops.core.wrapping import Tag
-from loops.patterns.asking import Refused, answer_of, ask, refuse_refusal
+from loops.patterns.asking import Refused, ask_in_turn, refuse_refusal
 from loops.patterns.base import BuildInfo, Needs, Pattern, SpecModel, StateModel, accepted
 from loops.patterns.commands import CommandNotFound, failure_of, red_together
 from loops.patterns.findings import as_feedback, finding_keys
 from loops.patterns.implement_prompts import PLANNER, REVIEWER, Note, implementer_prompt, request
-from loops.patterns.stalls import IdleAttempts, SameFailures, SameFindings
+from loops.patterns.stalls import (
+    IdleAttempts,
+    Returns,
+    SameActions,
+    SameFailures,
+    SameFindings,
+    Watcher,
+)
 
 MAX_IMPLEMENT_VERIFY_ITERATIONS = 3
 MOST_ITERATIONS = 10
 ACTIONS = frozenset({"implement"})
 REVIEWER_ROLES = ("reviewer", "reviewer_2", "reviewer_3")
+FALLBACKS = ("fallback_implementer", "fallback_planner", "fallback_reviewer")
+"""Who is asked after a refusal, if the task names one (S0-G6)."""
 CHECKS_FAILED = "checks_failed"
 LOOP_WHILE = 'strategy != "pass" and iterations < max'
 CHANGE_CHARACTERS = 60_000
@@ -99,6 +108,8 @@ class Spec(SpecModel):
     same_failure_limit: SameFailures = 3
     same_finding_limit: SameFindings = 2
     idle_limit: IdleAttempts = 2
+    same_action_limit: SameActions = 3
+    return_limit: Returns = 2
 
     @field_validator("loop_while")
     @classmethod
@@ -180,8 +191,8 @@ class _Loop:
             round=context.attempt,
             strategy=verdict.strategy,
             feedback=verdict.feedback,
-            trail=noted(
-                () if self.info.decided else context.state.trail,
+            trail=self._watcher.noted(
+                context.state.trail,
                 replace(verdict.mark, before=before, after=workspace.snapshot()),
             ),
         )
@@ -203,9 +214,7 @@ class _Loop:
             elif state.round < self.info.budget:
                 judgment, cause = Judgment.ESCALATE, StopReason.EVALUATOR
                 feedback = f"It goes on only while {self.spec.loop_while}"
-        elif stalled := self._stalled(state):
-            judgment, cause, feedback = Judgment.ESCALATE, stalled.cause, stalled.sentence
-        return Evaluation(
+        evaluation = Evaluation(
             judgment=judgment,
             cause=cause,
             feedback=feedback,
@@ -213,17 +222,11 @@ class _Loop:
             label=label,
             pause=judgment is Judgment.CONTINUE and self._pauses(state),
         )
+        return self._watcher.judged(evaluation, state.trail, state.round)
 
-    def _stalled(self, state: State) -> Stall | None:
-        """In the last round, and where a person looks anyway, there is nothing to stop."""
-        if state.round >= self.info.budget or self._pauses(state):
-            return None
-        thresholds = Thresholds(
-            failures=self.spec.same_failure_limit,
-            findings=self.spec.same_finding_limit,
-            idle=self.spec.idle_limit,
-        )
-        return stall(state.trail, thresholds)
+    @property
+    def _watcher(self) -> Watcher:
+        return Watcher(spec=self.spec, info=self.info)
 
     def _goes_on(self, state: State) -> bool:
         values: dict[str, str | int] = {
@@ -254,14 +257,34 @@ class _Loop:
         plan = ""
         if self.spec.plan:
             message = Message(role="user", content=asked)
-            plan = answer_of(
-                "planner", self.effects.agents.ask("planner", [message], system=PLANNER)
+            plan = ask_in_turn(
+                self.effects.agents,
+                ("planner", "fallback_planner"),
+                [message],
+                system=PLANNER,
+                read=str,
             )
         prompt = implementer_prompt(self.info, asked, plan)
-        reply = self.effects.agents.work("implementer", prompt, checks=dict(self.spec.checks))
-        refuse_refusal("implementer", reply)
+        before = self.effects.workspace.snapshot()
+        try:
+            self._work("implementer", prompt)
+        except Refused:
+            if not self.effects.agents.has("fallback_implementer"):
+                raise
+            self._undo(before)
+            self._work("fallback_implementer", prompt)
+
+    def _work(self, role: str, prompt: str) -> None:
+        reply = self.effects.agents.work(role, prompt, checks=dict(self.spec.checks))
+        refuse_refusal(role, reply)
         if reply.truncated:
             raise Truncated
+
+    def _undo(self, before: str) -> None:
+        """Whoever is asked next starts from the files before, not from what was half done."""
+        workspace = self.effects.workspace
+        if workspace.snapshot() != before:
+            workspace.undo(before, workspace.snapshot())
 
     def _verify(self) -> _Verdict:
         """Strategy and feedback: of the red checks, else of the reviewers (S4-3)."""
@@ -287,9 +310,9 @@ class _Loop:
             self.info.wrap(Tag.CODE, change),
         ]
         prompt = Message(role="user", content="\n\n".join(parts))
-        return ask(
+        return ask_in_turn(
             self.effects.agents,
-            role,
+            (role, "fallback_reviewer"),
             [prompt],
             system=REVIEWER,
             read=parse_review,
@@ -337,7 +360,7 @@ PATTERN = Pattern(
     build=build,
     load_state=lambda _, stored: State.model_validate(stored),
     needs=_needs,
-    roles={"implementer": True, "planner": False} | dict.fromkeys(REVIEWER_ROLES, False),
+    roles={"implementer": True} | dict.fromkeys(["planner", *REVIEWER_ROLES, *FALLBACKS], False),
     uses_workspace="required",
     allowed_actions=ACTIONS,
     default_limits=Limits(iterations=MAX_IMPLEMENT_VERIFY_ITERATIONS),

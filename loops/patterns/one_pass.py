@@ -29,6 +29,7 @@ from loops.patterns.base import (
     accepted,
 )
 from loops.patterns.commands import CommandNotFound, must_exist, named_checks, red_checks
+from loops.patterns.stalls import SameActions
 
 ACTIONS = frozenset({"run_once"})
 WORKER_ROLE = "worker"
@@ -59,6 +60,7 @@ class Spec(SpecModel):
         description="Commands that must pass afterwards, one per line.",
         json_schema_extra={"multiline": True},
     )
+    same_action_limit: SameActions = 3
 
     @field_validator("checks")
     @classmethod

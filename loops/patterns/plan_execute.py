@@ -10,6 +10,7 @@ from loops.core.effects import Effects, Message
 from loops.core.lifecycle import StopReason
 from loops.core.plan import PlanStep, Risk, ready_steps, risk_of
 from loops.core.plan_states import PlanStatus
+from loops.core.progress import Mark, exact, noted, stall
 from loops.core.text import tail
 from loops.core.tooling import ToolOutcome, ToolStatus, action_digest
 from loops.patterns.asking import answer_of, ask
@@ -31,7 +32,14 @@ class Executor:
     parallel_reads: int = 1
 
     def run(self, state: State) -> State:
-        """One ready step; or, where the task allows it, several that only read (S2-21)."""
+        """One ready step; or, where the task allows it, several that only read (S2-21).
+
+        None after the same use of a tool with the same result, again and again (RC051).
+        """
+        if stalled := stall(state.uses, self.moves.thresholds):
+            last = state.step(state.results[-1].step_id)
+            why = f"{stalled.details} The last was {last.tool} in {last.id}."
+            return self.moves.fail(state, stalled.cause, why)
         if state.steps >= self.moves.view(state).limits.max_steps:
             return self.moves.fail(state, StopReason.STEPS)
         ready = self._ready(state)
@@ -147,7 +155,12 @@ class Executor:
             step_id=step.id, status=ToolStatus.COMPLETED, evidence=evidence, text=text
         )
         return self._onward(
-            state.but(results=(*state.results, result), observed=count, steps=state.steps + 1)
+            state.but(
+                results=(*state.results, result),
+                observed=count,
+                steps=state.steps + 1,
+                uses=noted(state.uses, Mark()),
+            )
         )
 
     @property
@@ -167,7 +180,7 @@ class Executor:
 
     def _use(self, state: State, action: Action, *, approved: str = "") -> State:
         outcome = self.effects.tools.use(action.use, approved=approved)
-        state = self._noted(state, action, outcome)
+        state = self._noted(state, action, outcome, by_a_person=bool(approved))
         if outcome.status is not ToolStatus.OUTCOME_UNKNOWN:
             return self._onward(state)
         state = state.but(action=action)
@@ -182,7 +195,9 @@ class Executor:
             state = self._noted(state, action, outcome)
         return self._onward(state)
 
-    def _noted(self, state: State, action: Action, outcome: ToolOutcome) -> State:
+    def _noted(
+        self, state: State, action: Action, outcome: ToolOutcome, *, by_a_person: bool = False
+    ) -> State:
         summary = tail(outcome.output, lines=SUMMARY_LINES, characters=SUMMARY_CHARACTERS)
         evidence, count = observed(state, [(action.tool, outcome.digest, summary)])
         result = StepResult(
@@ -192,7 +207,13 @@ class Executor:
             tool_call_id=outcome.call_id or None,
             error_code=outcome.error_code or None,
         )
-        return state.but(results=(*state.results, result), observed=count, steps=state.steps + 1)
+        done = exact(f"{action.sha256} {outcome.status} {outcome.error_code} {outcome.digest}")
+        # what a person approved is no mindless repetition, and waiting is none at all (RC053)
+        mark = Mark(done="" if by_a_person else done)
+        uses = state.uses if outcome.not_ready else noted(state.uses, mark)
+        return state.but(
+            results=(*state.results, result), observed=count, steps=state.steps + 1, uses=uses
+        )
 
     def _onward(self, state: State) -> State:
         """What failed blocks what depends on it; the review says what that leaves open."""

@@ -35,6 +35,13 @@ from loops.patterns.plan_execute import Executor
 from loops.patterns.plan_report import remaining, report_file
 from loops.patterns.plan_state import Moves, State, shown_action
 from loops.patterns.plan_turns import Turns
+from loops.patterns.stalls import (
+    IdleAttempts,
+    Returns,
+    SameActions,
+    SameFindings,
+    thresholds_of,
+)
 
 MAX_PLAN_ITERATIONS = 40
 ACTIONS = frozenset({"advance_plan"})
@@ -87,6 +94,10 @@ class Spec(SpecModel):
         title="Check cited sources",
         description="Every link in the result must open and hold the words quoted with it.",
     )
+    same_finding_limit: SameFindings = 2
+    same_action_limit: SameActions = 3
+    idle_limit: IdleAttempts = 2
+    return_limit: Returns = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +214,11 @@ def _shown(state: State) -> dict[str, object]:
 
 def build(spec: Spec, state: State, effects: Effects, info: BuildInfo) -> LoopContract[State]:
     """The contract of one run."""
-    moves = Moves(max_revisions=spec.max_revisions, max_steps=spec.max_steps)
+    moves = Moves(
+        max_revisions=spec.max_revisions,
+        max_steps=spec.max_steps,
+        thresholds=thresholds_of(spec),
+    )
     turns = Turns(
         goal=spec.goal,
         constraints=spec.constraints,

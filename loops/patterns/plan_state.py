@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import Field
@@ -13,6 +13,7 @@ from loops.core.lifecycle import SENTENCES, StopReason
 from loops.core.plan import Plan, PlanStep
 from loops.core.plan_review import Finding
 from loops.core.plan_states import PlanLimits, PlanStatus, RunState, check_plan_move
+from loops.core.progress import Mark, Thresholds
 from loops.core.tooling import Figures, ToolStatus, ToolUse
 from loops.patterns.base import StateModel
 
@@ -24,6 +25,11 @@ class Evidence(StateModel):
     source: str
     digest: str = ""
     summary: str
+
+    @property
+    def number(self) -> int:
+        """Its place among all that was observed, from 1."""
+        return int(self.id.removeprefix("e"))
 
 
 class StepResult(StateModel):
@@ -82,8 +88,12 @@ class State(StateModel):
     """Pieces of evidence so far."""
     findings: tuple[Finding, ...] = ()
     """What the last review left open."""
-    seen: tuple[str, ...] = ()
-    """Keys of those findings: one that comes again stops the run, unless a person let it go on."""
+    trail: tuple[Mark, ...] = ()
+    """Fingerprints of the reviews and of what was there to review, to see a standstill."""
+    uses: tuple[Mark, ...] = ()
+    """The same of the steps that were executed."""
+    reviewed: int = 0
+    """Pieces of evidence that the last review had."""
     settled: tuple[Settled, ...] = ()
     words: str = ""
     """What a person said, for the next planner or reviser."""
@@ -140,6 +150,7 @@ class Moves:
 
     max_revisions: int
     max_steps: int
+    thresholds: Thresholds = field(default_factory=Thresholds)
 
     def view(self, state: State, figures: Figures | None = None) -> RunState:
         """The run as the rules see it (S2-6)."""
@@ -203,7 +214,8 @@ class Moves:
             grants=state.grants + 1,
             revision=state.revision + 1,
             rejections=0,
-            seen=(),
+            trail=(),
+            uses=(),
             words=words,
             action=None,
             stop="",

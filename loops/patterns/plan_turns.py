@@ -17,6 +17,7 @@ from loops.core.plan_review import (
     repeated_finding,
 )
 from loops.core.plan_states import PlanStatus, limit_reached, next_status
+from loops.core.progress import Mark, exact, noted, stall
 from loops.core.text import tail
 from loops.patterns.asking import ask
 from loops.patterns.base import Answer, BuildInfo
@@ -216,8 +217,11 @@ class Turns:
     def _after(self, state: State, review: Review) -> State:
         figures = self.effects.meter.read()
         view = self.moves.view(state, figures)
-        keys = tuple(finding.key for finding in review.open_findings)
-        judged = state.but(findings=review.open_findings, seen=keys)
+        judged = state.but(
+            findings=review.open_findings,
+            trail=noted(state.trail, self._mark(state, review)),
+            reviewed=state.observed,
+        )
         match next_status(view, review, now=figures.now):
             case PlanStatus.SUCCEEDED:
                 return self.moves.to(judged, PlanStatus.SUCCEEDED)
@@ -232,10 +236,26 @@ class Turns:
             case PlanStatus.FAILED:
                 stop = limit_reached(view, now=figures.now) or StopReason.REVISIONS
                 return self.moves.fail(judged, stop)
-        again = repeated_finding(review, state.seen)
-        if again is not None:
-            return self.moves.fail(judged, StopReason.REPEATED_FINDING, again.line)
+        stalled = stall(judged.trail, self.moves.thresholds)
+        if stalled is not None:
+            again = repeated_finding(review, [finding.key for finding in state.findings])
+            why = f"{stalled.details} {again.line if again else ''}".strip()
+            return self.moves.fail(judged, stalled.cause, why)
         return self.moves.to(judged, PlanStatus.REVISING, revision=state.revision + 1)
+
+    def _mark(self, state: State, review: Review) -> Mark:
+        """What this review asks for, and what it had that the one before had not."""
+        fresh = [
+            f"{one.source} {one.digest} {one.summary}"
+            for result in state.results
+            for one in result.evidence
+            if one.number > state.reviewed
+        ]
+        return Mark(
+            before=state.trail[-1].after if state.trail else "",
+            after=exact("\n".join([self.effects.workspace.snapshot(), *fresh])),
+            findings=tuple(exact(finding.key) for finding in review.open_findings),
+        )
 
 
 def _done_steps(state: State) -> Plan | None:

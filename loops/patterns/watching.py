@@ -61,6 +61,11 @@ def watch(commands: Commands, number: int, check: str) -> Watched:
     return Watched(check=seen, sight=sight)
 
 
+def says_not_ready(output: str, exit_code: int | None = None) -> bool:
+    """Whether what was looked at is to be looked at again later, by the two ways to say so."""
+    return exit_code == NOT_YET or _WAIT.fullmatch(_last_line(output)) is not None
+
+
 def _read(check: RedCheck) -> Watched:
     asked = _WAIT.fullmatch(_last_line(check.result.output))
     if asked and not check.result.timed_out:

@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from loops.core.lifecycle import TERMINAL, RunStatus, StopReason, check_move
 from loops.models import Attempt, AttemptStatus, Outbox, Run
 from loops.statements import as_json, execute, fetch
-from loops.store import events
+from loops.store import events, lanes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +172,9 @@ def apply(claim: Claim, conclusion: Conclusion) -> bool:
     return True
 
 
-def hand_back(claim: Claim, *, why: str, delay_seconds: float = 0) -> bool:
+def hand_back(
+    claim: Claim, *, why: str, delay_seconds: float = 0, kind: str = "handed_back"
+) -> bool:
     """Give an unfinished attempt back: same number, next worker. It does not count as a crash."""
     with transaction.atomic():
         given = Run.objects.filter(
@@ -182,7 +184,7 @@ def hand_back(claim: Claim, *, why: str, delay_seconds: float = 0) -> bool:
             Attempt.objects.filter(run_id=claim.run_id, no=claim.no).update(claims=F("claims") - 1)
             events.record(
                 claim.run_id,
-                "handed_back",
+                kind,
                 f"attempt {claim.no} handed back: {why}",
                 actor=claim.worker,
             )
@@ -208,13 +210,20 @@ def take_back(run: Run) -> bool:
     return bool(taken)
 
 
-def admit(run_id: int, no: int) -> Outbox | None:
-    """Grant a queued run its slots: write its wake-up. None when it is not waiting any more."""
+def admit(run_id: int, no: int, *, turn: float | None = None, served: int = 0) -> Outbox | None:
+    """Grant a queued run its slots: write its wake-up. None when it is not waiting any more.
+
+    `turn` and `served` are its lane's from now on, unless the admission is nobody's turn.
+    """
     with transaction.atomic():
         admitted = Run.objects.filter(
             pk=run_id, attempt_no=no, status=RunStatus.QUEUED, admitted_at__isnull=True
         ).update(admitted_at=Now(), version=F("version") + 1)
-        return Outbox.objects.create(run_id=run_id, attempt_no=no) if admitted else None
+        if not admitted:
+            return None
+        if turn is not None:
+            lanes.count_admission(run_id, turn=turn, served=served)
+        return Outbox.objects.create(run_id=run_id, attempt_no=no)
 
 
 def withdraw_admission(run: Run) -> bool:

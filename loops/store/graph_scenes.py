@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models.functions import Now
 
 from loops.core import graph as core
 from loops.core.graph_run import NodeResult
@@ -134,7 +135,10 @@ def due() -> list[int]:
     started = GraphNode.objects.filter(graph=OuterRef("pk"), signal="", task__isnull=False)
     landed = started.filter(Exists(runs)).exclude(Exists(runs.filter(status__in=LIVE)))
     moving: QuerySet[Graph] = Graph.objects.exclude(status=GraphStatus.ENDED).filter(
-        Q(cancel_requested=True) | Q(Exists(landed)) | ~Q(Exists(started))
+        Q(cancel_requested=True)
+        | Q(deadline_at__lte=Now())
+        | Q(Exists(landed))
+        | ~Q(Exists(started))
     )
     left = Run.objects.filter(
         status__in=LIVE, graph__status=GraphStatus.ENDED, cancel_requested=False

@@ -10,19 +10,19 @@ from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
-from loops import feed
 from loops.core import graph as core
 from loops.core.graph_run import AskGovernor, End, NodeResult
 from loops.core.limits import Limits
-from loops.models import Graph, GraphEdge, GraphEvent, GraphNode, GraphStatus, Project, Run, Task
+from loops.models import Graph, GraphEdge, GraphNode, GraphStatus, Project, Run, Task
 from loops.models.graph import COUNTED
+from loops.store import graph_grants
+from loops.store.graph_events import SYSTEM, record
 from loops.store.graph_scenes import Scene
-from loops.store.submit import Submission, start_run, store
+from loops.store.submit import Submission, deadline_after, start_run, store
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-SYSTEM = "system"
 GOVERNOR = "governor"
 """Stands in the place of a pattern on the task that a person does."""
 
@@ -35,6 +35,7 @@ class Draft:
     contract: core.Graph
     documents: Mapping[str, dict[str, Any]]
     limits: Mapping[str, int | None] = field(default_factory=dict)
+    """The counted axes, and `deadline_seconds`."""
 
 
 def create(
@@ -50,6 +51,7 @@ def create(
         governor=contract.governor,
         created_by=user,
         successor_of=successor_of,
+        deadline_at=deadline_after(draft.limits.get("deadline_seconds")),
         **{f"limit_{axis}": draft.limits.get(axis) for axis in COUNTED},
     )
     nodes = {
@@ -149,7 +151,7 @@ def succeed(scene: Scene, goal: str, *, user: User | None) -> Graph:
             governor=contract.governor,
         ),
         documents={name: node.document for name, node in scene.nodes.items()},
-        limits={axis: getattr(old, f"limit_{axis}") for axis in COUNTED},
+        limits=graph_grants.first_limits(old),
     )
     return create(draft, project=old.project, user=user, successor_of=old)
 
@@ -160,18 +162,9 @@ def request_cancel(graph: Graph, *, actor: str) -> bool:
         asked = (
             Graph.objects.filter(pk=graph.pk, cancel_requested=False)
             .exclude(status=GraphStatus.ENDED)
+            .exclude(deadline_at__lte=Now())
             .update(cancel_requested=True, version=F("version") + 1, updated_at=Now())
         )
         if asked:
             record(graph.pk, "cancel_requested", "cancel requested", actor=actor)
     return bool(asked)
-
-
-def record(
-    graph_id: int, kind: str, text: str, *, actor: str = SYSTEM, nudge: bool = False
-) -> None:
-    """Add one event. Call it inside the transaction that makes the change."""
-    Graph.objects.filter(pk=graph_id).update(event_seq=F("event_seq") + 1, updated_at=Now())
-    seq = Graph.objects.values_list("event_seq", flat=True).get(pk=graph_id)
-    GraphEvent.objects.create(graph_id=graph_id, seq=seq, kind=kind, text=text, actor=actor)
-    feed.graph_changed(graph_id, seq, nudge=nudge)

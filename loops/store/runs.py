@@ -14,6 +14,8 @@ from loops.models import Attempt, AttemptStatus, LimitGrant, Run
 from loops.store import events
 from loops.store.attempts import Claim
 
+_FAR = 1_000_000
+
 
 class MovedOn(LoopwardenError):
     """The run has moved on since. Look at it again."""
@@ -101,3 +103,12 @@ def set_base(claim: Claim, commit: str, pack: str) -> None:
     Run.objects.filter(pk=claim.run_id, lease_token=claim.token).update(
         base_commit=commit, base_pack=pack
     )
+
+
+def fence_all() -> int:
+    """After a restore: no worker of before may write. Returns how many runs have not ended.
+
+    The backup is older than the last claims, so their tokens would be given out a second time.
+    """
+    open_runs = Run.objects.exclude(status__in=TERMINAL)
+    return open_runs.update(lease_token=F("lease_token") + _FAR, version=F("version") + _FAR)

@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field, fields
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.db import IntegrityError, transaction
@@ -28,7 +28,7 @@ from loops.models import (
 )
 from loops.patterns import UnknownPattern, all_patterns, get
 from loops.patterns.base import Pattern
-from loops.store import events
+from loops.store import events, lanes
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -144,20 +144,33 @@ def submit(
 def start_run(task: Task, *, user: User | None) -> Run:
     """A new run of the task with the task's own limits. Call it inside a transaction."""
     limits = Limits(**task.limits)
-    seconds = limits.deadline_seconds
     caps = {k: v for k, v in limits.as_dict().items() if k != "deadline_seconds"}
     run = Run.objects.create(
         task=task,
         graph_id=task.graph_id,
+        lane=lanes.lane_of(task),
+        priority=task.priority,
         number=task.runs.count() + 1,
         next_at=Now(),
-        deadline_at=timezone.now() + timedelta(seconds=seconds) if seconds else None,
+        deadline_at=_deadline(task, limits.deadline_seconds),
         **{f"limit_{axis}": cap for axis, cap in caps.items()},
     )
     LimitGrant.objects.create(run=run, granted_by=user, **caps)
     actor = user.get_username() if user else events.SYSTEM
     events.record(run.pk, "submitted", "submitted", actor=actor, nudge=True)
     return run
+
+
+def _deadline(task: Task, seconds: int | None) -> datetime | None:
+    """The task's own, from now on, or its graph's, whichever comes first."""
+    own = deadline_after(seconds)
+    shared = task.graph.deadline_at if task.graph else None
+    return min((one for one in (own, shared) if one is not None), default=None)
+
+
+def deadline_after(seconds: int | None) -> datetime | None:
+    """So many seconds from now; None for no deadline."""
+    return timezone.now() + timedelta(seconds=seconds) if seconds else None
 
 
 def store(

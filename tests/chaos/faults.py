@@ -211,6 +211,8 @@ class Faults:
 
 
 def _is_command(pid: int) -> bool:
+    """A command of a task, a tool of one's own, or what keeps watch over one."""
     with suppress(OSError):
-        return b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"sleep" in line or b"tool_process" in line
     return False

@@ -18,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from dashboard.api.graph_bodies import read_graph
 from dashboard.documents import Unreadable, read_document
 from dashboard.graph_progress import follow_graph, results, table
-from loops.models import Escalation, Graph, Project, Task
+from loops.models import Escalation, Graph, GraphGrant, Project, Task
 from loops.store.submit import Refused
 from tests.dashboard.test_pages import text_of
 from tests.engine import graph_scenes as g
@@ -91,6 +91,108 @@ def test_s1_22_a_graph_is_submitted_read_and_cancelled_over_http(bearer: dict[st
     gone = Client().post(f"/api/v1/graphs/{made['id']}/cancel", **bearer)
     assert (gone.status_code, gone.json()["outcome"]) == (202, "cancelled")
     assert Client().get("/api/v1/graphs/G-999", **bearer).status_code == 404
+
+
+def test_the_order_of_the_nodes_is_part_of_the_request(bearer: dict[str, str]) -> None:
+    """One after the other, they start in this order: another order is another request."""
+    nodes = dict.fromkeys(("a", "b"), TASK)
+    made = _post(bearer, {"title": "x", "nodes": nodes}, HTTP_IDEMPOTENCY_KEY="k")
+    turned = {"nodes": dict(reversed(nodes.items())), "title": "x"}
+    other = _post(bearer, turned, HTTP_IDEMPOTENCY_KEY="k")
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+    turned_node = {"a": dict(reversed(TASK.items())), "b": TASK}
+    same = _post(bearer, {"nodes": turned_node, "title": "x"}, HTTP_IDEMPOTENCY_KEY="k")
+    assert (same.status_code, same.json()["id"]) == (202, made.json()["id"])
+
+
+def test_limits_are_raised_over_http_once_however_often_it_is_asked(
+    bearer: dict[str, str],
+) -> None:
+    made = _post(bearer, DOCUMENT).json()
+    url = f"/api/v1/graphs/{made['id']}/grants"
+    body = {"limits": {"cost": {"amount": "2.50", "currency": "USD"}}}
+
+    def ask(body: Any) -> Any:
+        return Client().post(url, json.dumps(body), content_type="application/json", **bearer)
+
+    for _ in range(2):
+        answer = ask(body)
+        assert (answer.status_code, answer.json()["meters"][-1]["cap"]["amount"]) == (
+            200,
+            "2.500000",
+        )
+    assert GraphGrant.objects.get().cost_microusd == 1_000_000
+    wrong = ask({"limits": {"cost": {"amount": "1", "currency": "USD"}, "tokens": 9}})
+    assert wrong.status_code == 400
+    assert [error["pointer"] for error in wrong.json()["errors"]] == [
+        "/limits/tokens",
+        "/limits/cost",
+    ]
+    assert ask({"limits": {"deadline_seconds": 9}}).status_code == 400
+    Client().post(f"/api/v1/graphs/{made['id']}/cancel", **bearer)
+    over = ask(body)
+    assert (over.status_code, over.json()["code"]) == (409, "not_possible_now")
+    assert Client().post("/api/v1/graphs/999/grants", **bearer).status_code in (404, 415)
+
+
+def test_a_deadline_is_asked_for_and_shown(bearer: dict[str, str], pages: Client) -> None:
+    made = _post(bearer, {**DOCUMENT, "limits": {"deadline_seconds": 90}}).json()
+    assert made["deadline_at"] > made["created_at"]
+    assert "Deadline" in text_of(pages.get(f"/graphs/{made['id']}/").content.decode())
+    Graph.objects.update(deadline_at=Graph.objects.get().created_at)
+    late = Client().get(f"/api/v1/graphs/{made['id']}", **bearer).json()
+    assert (late["status"], late["outcome"], late["words"]) == (
+        "ended",
+        "deadline",
+        "Deadline passed",
+    )
+    read = text_of(pages.get(f"/graphs/{made['id']}/").content.decode())
+    assert ("Deadline passed" in read, "Cancel graph" in read) == (True, False)
+
+
+def test_the_page_raises_the_limits_and_says_what_it_cannot(pages: Client, alice: User) -> None:
+    graph = g.submitted(g.node("a", g.retry()), limits={"tokens": 5, "cost_microusd": 2_000_000})
+    url = f"/graphs/{graph.pk}/grants/"
+    html = pages.get(f"/graphs/{graph.pk}/").content.decode()
+    assert 'name="grant-cost_microusd" value="2"' in html
+    assert 'name="grant-tool_calls"' not in html
+    sent = {"grant-tokens": "9", "grant-cost_microusd": ""}
+    assert pages.post(url, sent).status_code == 302
+    again = pages.post(url, sent, follow=True)
+    assert "Nothing was raised" in text_of(again.content.decode())
+    grant = GraphGrant.objects.get()
+    assert (grant.tokens, grant.cost_microusd, grant.granted_by) == (4, 0, alice)
+    wrong = pages.post(url, {"grant-tokens": "3", "grant-cost_microusd": "2.5"})
+    assert wrong.status_code == 400
+    read = text_of(wrong.content.decode())
+    assert "Nothing was raised." in read
+    assert "is 9 already: a grant only raises it" in read
+    assert 'value="2.5"' in wrong.content.decode()
+    assert pages.post(url, {"grant-tokens": "many"}).status_code == 400
+    graphs.cancel(graph, actor="bob")
+    late = pages.post(url, {"grant-tokens": "99"}, follow=True)
+    assert "starts nothing any more" in text_of(late.content.decode())
+    assert 'name="grant-tokens"' not in late.content.decode()
+
+
+def test_the_gate_says_whose_limit_it_is_and_what_going_on_raises(bob: User) -> None:
+    scenes.agent("worker", "worker", "a", "b")
+    graph = g.submitted(
+        *(g.node(name, g.one_pass(on_limit="gate")) for name in "ab"),
+        limits={"cost_microusd": 4_000},
+    )
+    g.drive(graph)
+    item = Escalation.objects.get()
+    desk = Client()
+    desk.force_login(bob)
+    read = text_of(desk.get(f"/gate/{item.pk}/").content.decode())
+    for words in ("What its graph may spend is used", "may spend to $0.008", "0 of 1 used"):
+        assert words in read, words
+    assert "More rounds" not in read
+    sent = {"digest": item.digest, "decision": "continue", "guidance": ""}
+    assert desk.post(f"/gate/{item.pk}/", sent).status_code == 302
+    graph.refresh_from_db()
+    assert graph.limit_cost_microusd == 8_000
 
 
 def test_a_graph_of_another_project_is_not_seen(bearer: dict[str, str]) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import threading
+import time
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -29,8 +32,9 @@ def pay(context: ToolContext, given: Payment) -> str:
         raise TimeoutError("no answer from the bank")
     dies = Path(f"{given.book}.dies")
     if dies.exists():
+        worker = int(dies.read_text())
         dies.unlink()
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(worker, signal.SIGKILL)
     return "paid"
 
 
@@ -44,3 +48,29 @@ def _paid(context: ToolContext, given: Payment) -> bool:
 
 
 pay_and_tell.probe = _paid  # type: ignore[attr-defined]
+
+
+class Stall(BaseModel):
+    """How a tool fails to end, and where it leaves word of itself."""
+
+    folder: str
+    how: str
+
+
+def stall(context: ToolContext, given: Stall) -> str:
+    """Do as asked, and write down the ids of every process that was started."""
+    folder = Path(given.folder)
+    child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    (folder / "pids").write_text(f"{os.getpid()} {child.pid}")
+    (folder / "begun").touch()
+    if given.how == "heeds":
+        context.cancelled.wait()
+        return "I was told to end."
+    if given.how == "hangs":
+        signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))
+        time.sleep(600)
+    if given.how == "dies":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if given.how == "leaves":
+        threading.Thread(target=time.sleep, args=(600,)).start()
+    return f"{given.how} for {context.idempotency_key} in {context.folder}"

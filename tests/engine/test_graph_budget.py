@@ -111,7 +111,7 @@ def test_rc083_a_child_that_trips_the_graphs_cost_cap_ends_and_the_graph_reacts_
 ) -> None:
     scenes.agent("worker", "worker", "one", "two", "three")
     graph = g.submitted(
-        *(g.node(name, g.one_pass(on_limit="gate")) for name in "abc"),
+        *(g.node(name, g.one_pass(on_limit="stop")) for name in "abc"),
         limits={"cost_microusd": 2 * g.CALL + 1000},
         governor=governor,
     )

@@ -13,6 +13,7 @@ from loops.core.lifecycle import RunStatus, StopReason
 from loops.models import Attempt, AttemptStatus, Escalation, Reservation, Step
 from loops.store import artifacts
 from tests.engine import scenes
+from workers.intake import TaskRequest, accept
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -76,7 +77,7 @@ def test_a_limit_refuses_the_next_call_before_it_is_made() -> None:
     run = scenes.drive(task.runs.get())
     assert (run.status, run.stop_reason) == ("budget_exhausted", "cost")
     assert run.used.cost_microusd == 6_000
-    assert "Cap 7000, used 6000, reserved 0, asked 3000." in run.reason
+    assert "Cap $0.007, used $0.006, reserved $0.00, asked $0.003." in run.reason
     assert run.result is not None
     assert run.result["limit"] == "cost"
 
@@ -86,7 +87,7 @@ def test_s3_06_it_fixes_a_repository_and_hands_out_a_branch_and_a_patch(tmp_path
     before = _everything(repo)
     task = scenes.fix_task(repo, HAS_NO_BADGER, REMOVE_BADGER)
     run = scenes.drive(task.runs.get())
-    assert (run.status, run.iterations) == ("succeeded", 2)
+    assert (run.status, run.iterations) == ("succeeded", 1)
     assert run.result is not None
     assert _everything(repo) == before
     fetch, apply = run.result["take"]
@@ -213,3 +214,35 @@ def test_rc055_the_same_failure_again_and_again_stops_the_run_with_its_reason(
     run = scenes.drive(task.runs.get())
     assert (run.status, run.stop_reason, run.iterations) == (status, "same_failure", 3)
     assert run.reason == "The same failure comes back after each attempt. Seen 3 times in a row."
+
+
+@pytest.mark.parametrize(
+    ("on_limit", "status"), [("gate", "at_gate"), ("stop", "budget_exhausted")]
+)
+def test_s2_34_a_repeated_finding_is_a_limit_like_every_standstill(
+    on_limit: str, status: str
+) -> None:
+    answers = [scenes.code("one"), scenes.code("two")]
+    reviews = [scenes.changes("mind the gap"), scenes.changes("Mind the gap.")]
+    task = scenes.pair_task(answers, reviews, iterations=5, on_limit=on_limit)
+    run = scenes.drive(task.runs.get())
+    assert (run.status, run.stop_reason, run.iterations) == (status, "repeated_finding", 2)
+
+
+def test_a_contract_that_stands_still_stops_though_each_attempt_is_a_message_of_its_own() -> None:
+    task = accept(
+        TaskRequest(
+            pattern="contract",
+            title="retry",
+            spec={"builder": "retry_feature", "arguments": '{"accept_up_to": 2}'},
+            limits={"iterations": 9},
+        ),
+        project=scenes.project(),
+        user=None,
+    )
+    run = scenes.drive(task.runs.get())
+    assert (run.status, run.stop_reason) == ("budget_exhausted", "repeated_finding")
+    assert (run.iterations, run.attempts.count()) == (3, 3)
+    assert "the retry limit must be at most 2" in run.reason
+    assert run.state is not None
+    assert (run.state["retry_limit"], len(run.state["loopwarden"]["trail"])) == (3, 3)

@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.db import connection
 from django.utils import timezone
 
 from dashboard.timeline import timeline
+from loops import gates
 from loops.core.lifecycle import RunStatus
 from loops.figures import CapHits, cap_hits
-from loops.models import AgentProfile, Artifact, Reservation, Run, Step, StepKind, Task
+from loops.models import AgentProfile, Artifact, Escalation, Reservation, Run, Step, StepKind, Task
 from loops.store import artifacts
 from loops.store.submit import Refused
 from tests.engine import scenes
@@ -153,11 +155,11 @@ def everything_stored() -> str:
     return "\n".join(parts)
 
 
-def test_s0_g4_a_busy_server_is_asked_again_when_it_said_and_costs_nothing() -> None:
+def test_a_busy_server_is_asked_again_when_it_said_and_costs_nothing() -> None:
     busy = fails(429, "rate_limit_error", headers={"retry-after": "90"})
     with MessagesServer(busy, says(scenes.code("one")), says(scenes.APPROVED)) as server:
         run = scenes.step(pair(server))
-        assert (run.status, run.errors, run.used.tokens) == ("queued", 1, 0)
+        assert (run.status, run.errors, run.used.tokens) == ("queued", 0, 0)
         assert 80 < (run.next_at - timezone.now()).total_seconds() <= 90
         assert Reservation.objects.exclude(state="void").get(run=run).state == "settled"
         run = scenes.drive(run)
@@ -251,7 +253,7 @@ def test_a_model_mends_a_repository_with_tools_and_each_use_is_a_step(tmp_path: 
         assert_books_agree(run, server)
         results = [tool_results(request) for request in server.messages[1:]]
         histories = [request.body["messages"] for request in server.messages]
-    assert (run.status, run.iterations) == ("succeeded", 2)
+    assert (run.status, run.iterations) == ("succeeded", 1)
     assert [block["content"] for block in results[0]] == ["import badger\n", "calc.py"]
     assert results[2][0]["content"].startswith("check 1 exited with 0")
     for shorter, longer in pairwise(histories):
@@ -352,7 +354,48 @@ def test_a_model_without_tools_cannot_work_in_a_repository(tmp_path: Path) -> No
         AgentProfile.objects.update(config=settings_now | {"tools": False})
         run = scenes.step(task.runs.get())
         assert server.requests == []
-    assert "cannot work in a repository" in run.attempts.get().error
+    assert (run.status, run.stop_reason) == ("at_gate", "agent_unusable")
+    assert "cannot work in a repository: name one that can" in run.reason
+
+
+@pytest.mark.parametrize(
+    ("answer", "remedy"),
+    [
+        (fails(400, "invalid_request_error"), "Change what its profile sets, or the task."),
+        (fails(401, "authentication_error"), "Give the workers a valid key."),
+        (fails(403, "permission_error"), "name another model."),
+        (fails(404, "not_found_error"), "Correct model and base_url in its profile."),
+        (fails(413, "request_too_large"), "Shorten the task or what the agent reads."),
+    ],
+)
+@pytest.mark.parametrize(("on_limit", "status"), [("gate", "at_gate"), ("stop", "failed")])
+def test_s0_g4_what_no_repetition_mends_is_asked_once_and_names_the_remedy(
+    answer: Answer, remedy: str, on_limit: str, status: str
+) -> None:
+    with MessagesServer(answer) as server:
+        run = scenes.drive(pair(server, on_limit))
+        assert len(server.messages) == 1
+    assert (run.status, run.stop_reason, run.used.tokens) == (status, "agent_unusable", 0)
+    assert run.reason.startswith("An agent cannot be used as it is set up; asking again is no help")
+    assert run.reason.endswith(remedy)
+
+
+def test_a_missing_key_stops_it_at_once_and_a_person_may_let_it_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("MODEL_KEY")
+    with MessagesServer(says(scenes.code("one")), says(scenes.APPROVED)) as server:
+        run = scenes.drive(pair(server))
+        assert (run.status, run.stop_reason, run.iterations) == ("at_gate", "agent_unusable", 0)
+        assert run.reason.endswith("has no MODEL_KEY: set it to the API key.")
+        monkeypatch.setenv("MODEL_KEY", SECRET)
+        item = Escalation.objects.get(run=run)
+        ada = get_user_model().objects.create_user("ada")
+        gates.decide(
+            item.pk, decision="continue", digest=item.digest, user=ada, guidance="It is set now."
+        )
+        run = scenes.drive(run)
+    assert run.status == "succeeded"
 
 
 def test_s0_20_a_pair_of_the_same_model_is_told_so_at_submission() -> None:

@@ -172,11 +172,11 @@ def test_s2_26_an_attempt_that_errs_after_a_write_does_not_write_again(
 
     original, broken = plan_execute.Executor._noted, []
 
-    def break_once(*args: Any) -> Any:
+    def break_once(*args: Any, **facts: Any) -> Any:
         if not broken:
             broken.append(True)
             raise RuntimeError("a bug after the effect")
-        return original(*args)
+        return original(*args, **facts)
 
     monkeypatch.setattr(plan_execute.Executor, "_noted", break_once)
     task = paying(book, tool="transfer")

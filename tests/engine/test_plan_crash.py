@@ -59,7 +59,7 @@ def test_s2_42_s2_26_a_worker_that_dies_after_the_write_leaves_it_unknown_and_do
     with processes.tender(log, **WITH_TOOLS):
         with processes.worker(log, **WITH_TOOLS) as first:
             assert rests(run).status == "at_gate"
-            (tmp_path / "book.dies").touch()
+            (tmp_path / "book.dies").write_text(str(first.process.pid))
             decide(run, "approve")
             assert first.process.wait(60) == -9
         with processes.worker(log, **WITH_TOOLS):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,9 +14,12 @@ import pytest
 from loops.core.errors import ContractError
 from loops.core.plan import Risk
 from loops.core.tooling import ToolStatus
+from tests.engine.bank import Payment, Stall
 from workers.filetools import ToolError
 from workers.tools import registry
-from workers.tools.bounded import bounded
+from workers.tools.apart import Use, run_apart
+from workers.tools.base import ToolContext
+from workers.tools.bounded import Said, bounded
 from workers.tools.own import load_own
 
 
@@ -91,3 +95,100 @@ def test_s2_24_a_stopped_run_reaches_the_tool_and_is_not_held_up() -> None:
     said = bounded(lambda: str(release.wait(30)), held, traces=True)
     release.set()
     assert said.error_code == "timeout"
+
+
+def apart(
+    folder: Path, how: str, *, seconds: float = 60, held: Any = None, traces: bool = True
+) -> Said:
+    """The tool that fails to end, in its own process."""
+    held = held or lease()
+    context = ToolContext(
+        folder=folder, idempotency_key="k1", seconds=seconds, cancelled=threading.Event()
+    )
+    given = Stall(folder=str(folder), how=how)
+    use = Use(target="tests.engine.bank:stall", context=context, arguments=given)
+    return run_apart(use, held, traces=traces)
+
+
+def alive(folder: Path) -> list[int]:
+    """Which of the processes that the tool wrote down still live."""
+    pids = [int(pid) for pid in (folder / "pids").read_text().split()]
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def stopped_once_begun(folder: Path, how: str, *, traces: bool = True) -> Said:
+    """The tool, whose run is stopped as soon as it has begun."""
+    held = lease(60)
+
+    def stop() -> None:
+        while not (folder / "begun").exists():
+            time.sleep(0.02)
+        held.lost.set()
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    said = apart(folder, how, held=held, traces=traces)
+    stopper.join()
+    return said
+
+
+@pytest.mark.parametrize(
+    ("traces", "status"),
+    [(True, ToolStatus.OUTCOME_UNKNOWN), (False, ToolStatus.FAILED)],
+)
+def test_s2_26_an_own_tool_that_hangs_is_ended_with_all_that_it_started(
+    traces: bool, status: ToolStatus, tmp_path: Path
+) -> None:
+    before = threading.active_count()
+    said = stopped_once_begun(tmp_path, "hangs", traces=traces)
+    assert (said.status, said.error_code) == (status, "timeout")
+    assert alive(tmp_path) == []
+    assert threading.active_count() <= before
+
+
+def test_s2_26_an_own_tool_has_no_more_than_its_time(tmp_path: Path) -> None:
+    said = apart(tmp_path, "hangs", seconds=0.2)
+    assert (said.status, said.error_code) == (ToolStatus.OUTCOME_UNKNOWN, "timeout")
+
+
+def test_s2_24_the_abort_signal_reaches_an_own_tool_in_its_process(tmp_path: Path) -> None:
+    said = stopped_once_begun(tmp_path, "heeds")
+    assert (said.status, said.text) == (ToolStatus.COMPLETED, "I was told to end.")
+    assert alive(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "text"),
+    [
+        ("ends", ToolStatus.COMPLETED, "ends for k1 in {folder}"),
+        ("leaves", ToolStatus.COMPLETED, "leaves for k1 in {folder}"),
+        ("dies", ToolStatus.OUTCOME_UNKNOWN, "Its process ended with 139 and without an answer."),
+    ],
+)
+def test_s2_26_however_an_own_tool_ends_nothing_of_it_is_left(
+    how: str, status: ToolStatus, text: str, tmp_path: Path
+) -> None:
+    said = apart(tmp_path, how)
+    assert (said.status, said.text) == (status, text.format(folder=tmp_path))
+    assert alive(tmp_path) == []
+
+
+def test_s2_26_an_own_tool_that_cannot_be_loaded_has_surely_done_nothing(tmp_path: Path) -> None:
+    context = ToolContext(
+        folder=tmp_path, idempotency_key="k1", seconds=60, cancelled=threading.Event()
+    )
+    gone = Use(
+        target="tests.engine.bank:gone", context=context, arguments=Payment(book="b", amount=1)
+    )
+    said = run_apart(gone, lease(), traces=True)
+    assert (said.status, said.error_code) == (ToolStatus.FAILED, "tool_error")
+    assert "cannot be loaded: AttributeError" in said.text
+
+
+def test_the_workspace_is_no_place_to_import_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('hostile')")
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    monkeypatch.chdir(tmp_path)
+    assert apart(tmp_path, "ends").status is ToolStatus.COMPLETED

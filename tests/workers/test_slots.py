@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.db.models.functions import Now
 
 from loops import feed
 from loops.models import AgentProfile, Run
 from loops.store import attempts
 from tests.engine import rows, scenes
-from workers import dispatch, slots
+from workers import dispatch, slots, sweeper
 from workers.slots import Scope
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -74,7 +76,7 @@ def test_a_holder_that_is_gone_frees_its_slot_by_itself() -> None:
     scopes = _scopes(pool=1)
     assert slots.acquire(first, scopes) is None
     assert slots.acquire(second, scopes) is not None
-    feed.client().zadd(POOL, {slots.holder(first.pk, 0): 1})
+    feed.client().zadd(POOL, {slots.admission(first.pk, 0): 1})
     assert slots.acquire(second, scopes) is None
 
 
@@ -82,8 +84,8 @@ def test_a_released_slot_is_free_and_is_not_renewed() -> None:
     first, second = rows.queued(), rows.queued()
     scopes = _scopes(pool=1)
     slots.acquire(first, scopes)
-    slots.release(slots.holder(first.pk, 0), scopes)
-    slots.renew(slots.holder(first.pk, 0), scopes)
+    slots.release(slots.admission(first.pk, 0), scopes)
+    slots.renew(slots.admission(first.pk, 0), scopes)
     assert slots.acquire(second, scopes) is None
 
 
@@ -94,6 +96,7 @@ def test_old_and_new_holders_together_stay_within_the_limit_after_a_loss(setting
     rows.take(waiting[0])
     feed.client().flushall()
     assert dispatch.admit_waiting() == 0
+    assert slots.acquire(waiting[3], _scopes(pool=3)) is not None
     assert _held("pool") == 3
     assert _admitted() == 3
 
@@ -125,10 +128,10 @@ def test_the_loser_of_two_dispatchers_leaves_the_winner_its_slots(
     run = rows.queued()
     admit = attempts.admit
 
-    def beaten(run_id: int, no: int) -> Any:
+    def beaten(run_id: int, no: int, **place: Any) -> Any:
         monkeypatch.setattr(attempts, "admit", admit)
         dispatch.admit_waiting()
-        return admit(run_id, no)
+        return admit(run_id, no, **place)
 
     monkeypatch.setattr(attempts, "admit", beaten)
     assert dispatch.admit_waiting() == 0
@@ -142,7 +145,7 @@ def test_a_run_that_was_cancelled_while_it_was_admitted_gives_its_slots_back(
 ) -> None:
     run = rows.queued()
 
-    def cancelled(_run_id: int, _no: int) -> None:
+    def cancelled(_run_id: int, _no: int, **_place: Any) -> None:
         rows.change(run, status="cancelled", stop_reason="cancelled_by_person")
 
     monkeypatch.setattr(attempts, "admit", cancelled)
@@ -165,7 +168,7 @@ def test_a_worker_that_ends_late_leaves_the_next_attempt_its_slots(
     monkeypatch.setattr(slots, "release", late)
     run = scenes.step(task.runs.get())
     assert (run.attempt_no, run.admitted_at is None) == (2, False)
-    assert feed.client().zrange(POOL, 0, -1) == [slots.holder(run.pk, 1).encode()]
+    assert feed.client().zrange(POOL, 0, -1) == [slots.admission(run.pk, 1).encode()]
 
 
 @pytest.mark.parametrize(
@@ -177,3 +180,45 @@ def test_a_run_that_waits_holds_no_slot(coder: dict[str, str], status: str) -> N
     run = scenes.step(scenes.pair_task([coder], []).runs.get())
     assert run.status == status
     assert (_held("pool"), _held("profile:pair-coder")) == (0, 0)
+
+
+def test_who_begins_takes_the_place_of_its_own_admission(settings: Any) -> None:
+    settings.LOOPWARDEN_SLOTS = 1
+    run = rows.queued()
+    assert dispatch.admit_waiting() == 1
+    claim = rows.take(run)
+    assert slots.begin(claim, _scopes(pool=1)) is None
+    assert feed.client().zrange(POOL, 0, -1) == [slots.holder(run.pk, claim.token).encode()]
+
+
+def test_of_two_that_are_admitted_for_one_slot_one_begins() -> None:
+    """Two runs are admitted for one slot, as a loss between slots and commit may leave them."""
+    first, second = (rows.claimed()[1] for _ in range(2))
+    feed.client().flushall()
+    answers = [slots.begin(claim, _scopes(pool=1)) for claim in (first, second)]
+    assert answers == [Scope(name="pool", limit=1), None]
+    assert slots.begin(first, _scopes(pool=1)) is not None
+    assert feed.client().zrange(POOL, 0, -1) == [slots.holder(second.run_id, 1).encode()]
+
+
+def test_a_run_that_a_deadline_ended_holds_its_slots_until_its_worker_must_know() -> None:
+    run, _ = rows.claimed()
+    rows.change(run, deadline_at=Now() - rows.AGO)
+    sweeper.run_pass()
+    feed.client().flushall()
+    newcomer = rows.queued()
+    assert slots.acquire(newcomer, _scopes(pool=1)) is not None
+    run.attempts.update(ended_at=Now() - timedelta(seconds=settings.LOOPWARDEN_LEASE_SECONDS + 1))
+    feed.client().flushall()
+    assert slots.acquire(newcomer, _scopes(pool=1)) is None
+
+
+def test_sets_that_a_server_kept_through_a_long_absence_are_not_trusted() -> None:
+    """Its slots have run out meanwhile, and their holders still work."""
+    run, claim = rows.claimed()
+    assert slots.begin(claim, _scopes(pool=1)) is None
+    lasts = feed.client().ttl("loopwarden:slots:epoch")
+    assert 0 < lasts <= settings.LOOPWARDEN_LEASE_SECONDS  # type: ignore[operator]
+    feed.client().zadd(POOL, {slots.holder(run.pk, claim.token): 1})
+    feed.client().delete("loopwarden:slots:epoch")
+    assert slots.acquire(rows.queued(), _scopes(pool=1)) is not None

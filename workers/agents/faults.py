@@ -6,7 +6,7 @@ import email.utils
 import time
 from typing import TYPE_CHECKING, Any
 
-from loops.core.errors import AgentFault
+from loops.core.errors import AgentFault, AgentUnusable
 from loops.core.text import clean
 
 if TYPE_CHECKING:
@@ -15,22 +15,50 @@ if TYPE_CHECKING:
 _SHOWN_CHARACTERS = 300
 # Refused before any work was done, so nothing is billed.
 _UNBILLED = frozenset({400, 401, 402, 403, 404, 405, 413, 422, 429, 529})
+# Refused for a reason that passes: a slow connection, a conflict, a replay that came too early.
+_PASSING = frozenset({408, 409, 425})
+_STATUS_OF = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+}
+_REMEDIES = {
+    400: "Change what its profile sets, or the task.",
+    401: "Give the workers a valid key.",
+    402: "Settle the account's bill.",
+    403: "Give the workers a key that may use this model, or name another model.",
+    404: "Correct model and base_url in its profile.",
+    413: "Shorten the task or what the agent reads.",
+    422: "Change what its profile sets, or the task.",
+}
+_OTHER_REMEDY = "Correct base_url in its profile."
 _NOTHING: dict[str, Any] = {"tokens": 0, "cost_microusd": 0}
 
 
-class KeyMissing(AgentFault):
+class KeyMissing(AgentUnusable):
     """The environment of the worker holds no key for this agent."""
 
 
-class RequestRefused(AgentFault):
+class RequestRefused(AgentUnusable):
     """The model server refuses the request as it is."""
 
 
-class RateLimited(AgentFault):
+class NotNow(AgentFault):
+    """The model server did not take the request this time."""
+
+
+class Busy(AgentFault):
+    """The model server cannot take the request now; later it may."""
+
+
+class RateLimited(Busy):
     """The model server asks to wait."""
 
 
-class Overloaded(AgentFault):
+class Overloaded(Busy):
     """The model server is overloaded."""
 
 
@@ -52,7 +80,7 @@ class MalformedAnswer(AgentFault):
 
 def key_missing(name: str) -> KeyMissing:
     """The fault that names the variable to set."""
-    return KeyMissing(f"the worker's environment has no {name}: set it to the API key", **_NOTHING)
+    return KeyMissing(f"The worker's environment has no {name}: set it to the API key.", **_NOTHING)
 
 
 def fault_of(error: Exception, *, secret: str) -> AgentFault:
@@ -78,13 +106,18 @@ def _of_status(error: anthropic.APIStatusError, secret: str) -> AgentFault:
     said = clean(error.api_message or "").replace(secret, "[key]")[:_SHOWN_CHARACTERS]
     message = " ".join(part for part in (f"HTTP {status}", kind, said) if part)
     billed: dict[str, Any] = _NOTHING if status in _UNBILLED else {}
+    if status == 200:  # the error came in the middle of the stream
+        status = _STATUS_OF.get(kind, status)
     wait = _retry_after(error.response.headers.get("retry-after", ""))
     if status == 429 or kind == "rate_limit_error":
         return RateLimited(f"{RateLimited.__doc__} {message}", retry_after=wait, **billed)
     if status == 529 or kind == "overloaded_error":
         return Overloaded(f"{Overloaded.__doc__} {message}", retry_after=wait, **billed)
+    if status in _PASSING:
+        return NotNow(f"{NotNow.__doc__} {message}", retry_after=wait, **billed)
     if 400 <= status < 500:
-        return RequestRefused(f"{RequestRefused.__doc__} {message}", **billed)
+        remedy = _REMEDIES.get(status, _OTHER_REMEDY)
+        return RequestRefused(f"{RequestRefused.__doc__} {message}. {remedy}", **billed)
     return ServerFault(f"{ServerFault.__doc__} {message}", retry_after=wait, **billed)
 
 

@@ -7,10 +7,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from pydantic import BaseModel
 
+from loops.core.errors import ContractError
 from loops.core.plan import Risk
 from loops.core.tooling import ToolInfo
 
@@ -24,9 +25,9 @@ class ToolContext:
     idempotency_key: str
     """The same for the same action, whoever repeats it: hand it to the other side (S2-25)."""
     seconds: float
-    """How long it may take. What it does after that is not waited for."""
+    """How long it may take. Then it is told so by `cancelled`, and ended."""
     cancelled: threading.Event
-    """Set when the run is stopped: end at once (S2-24)."""
+    """Set when its time is up or its run is stopped: end at once (S2-24)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,8 @@ class Tool:
     """`workspace`, `checks` or `hosts`: what must be there for it to be of use."""
     probe: Callable[[ToolContext, Any], bool | None] | None = None
     """Whether an action with this key happened; None when it cannot tell."""
+    target: str = ""
+    """`module:function` of a tool of the operator's own: it runs in a process of its own."""
 
     @property
     def info(self) -> ToolInfo:
@@ -57,3 +60,19 @@ class Tool:
     def leaves_traces(self) -> bool:
         """Whether something outside may have changed when it did not end well."""
         return self.risk is not Risk.READ and not self.in_workspace
+
+
+def arguments_of(name: str, function: Any) -> type[BaseModel]:
+    """The pydantic model that the second parameter of an own tool is annotated with."""
+    hints = {key: hint for key, hint in get_type_hints(function).items() if key != "return"}
+    kinds = list(hints.values())
+    if len(kinds) != 2 or kinds[0] is not ToolContext or not _is_model(kinds[1]):
+        raise ContractError(
+            f"tool {name!r} must be a function (ToolContext, arguments: a pydantic model) -> str"
+        )
+    model: type[BaseModel] = kinds[1]
+    return model
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)

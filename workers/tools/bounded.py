@@ -14,7 +14,7 @@ from loops.core.tooling import ToolStatus
 from workers.filetools import ToolError
 from workers.lease import Lease
 
-_MOST_CHARACTERS = 200_000
+MOST_CHARACTERS = 200_000
 _POLL_SECONDS = 0.05
 
 
@@ -35,7 +35,7 @@ def seconds_for(lease: Lease) -> float:
 def bounded(
     run: Callable[[], str], lease: Lease, *, traces: bool, most_seconds: float = math.inf
 ) -> Said:
-    """Run it in a thread of its own, and wait no longer than it may take.
+    """Run a tool of ours in a thread of its own, and wait no longer than it may take.
 
     Only a `ToolError` says that nothing was done. Any other end of a tool that leaves traces, time
     out included, proves nothing (S2-26).
@@ -55,7 +55,7 @@ def bounded(
 
 def _run(run: Callable[[], str], traces: bool) -> Said:
     try:
-        return Said(status=ToolStatus.COMPLETED, text=clean(str(run()))[:_MOST_CHARACTERS])
+        return Said(status=ToolStatus.COMPLETED, text=clean(str(run()))[:MOST_CHARACTERS])
     except ToolError as error:
         return Said(status=ToolStatus.FAILED, text=clean(str(error)), error_code="tool_error")
     except Exception as error:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import inspect
 from functools import cache
 from importlib import import_module
-from typing import Any, get_type_hints
-
-from pydantic import BaseModel
+from typing import Any
 
 from loops.core.errors import ContractError
 from loops.core.plan import Risk
-from workers.tools.base import Tool, ToolContext
+from workers.tools.base import Tool, arguments_of
 
 
 @cache
@@ -37,23 +35,8 @@ def _load(entry: str) -> Tool:
         name=name,
         about=(inspect.getdoc(function) or name).split("\n\n")[0],
         risk=Risk(risk),
-        arguments=_arguments_of(name, function),
+        arguments=arguments_of(name, function),
         run=function,
         probe=getattr(function, "probe", None),
+        target=target.strip(),
     )
-
-
-def _arguments_of(name: str, function: Any) -> type[BaseModel]:
-    """The pydantic model that its second parameter is annotated with."""
-    hints = {key: hint for key, hint in get_type_hints(function).items() if key != "return"}
-    kinds = list(hints.values())
-    if len(kinds) != 2 or kinds[0] is not ToolContext or not _is_model(kinds[1]):
-        raise ContractError(
-            f"tool {name!r} must be a function (ToolContext, arguments: a pydantic model) -> str"
-        )
-    model: type[BaseModel] = kinds[1]
-    return model
-
-
-def _is_model(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)

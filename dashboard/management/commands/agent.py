@@ -10,9 +10,13 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from pydantic import ValidationError
 
+from loops.admission import at_once, rests
 from loops.models import AgentProfile
 from workers import agents
 from workers.profiles import provider_of
+
+_RESTED: dict[str, Any] = {"strikes": 0, "resting_until": None, "last_overload": ""}
+"""Who sets a profile has mended what was wrong with it."""
 
 
 class Command(BaseCommand):
@@ -53,7 +57,8 @@ class Command(BaseCommand):
 
     def _list(self) -> None:
         for profile in AgentProfile.objects.order_by("name"):
-            self.stdout.write(f"{profile.name}  {profile.provider}  {_price(profile)}")
+            line = [profile.name, profile.provider, _price(profile), *_state(profile)]
+            self.stdout.write("  ".join(line))
 
     def _remove(self, name: str) -> None:
         removed, _ = AgentProfile.objects.filter(name=name).delete()
@@ -74,9 +79,19 @@ class Command(BaseCommand):
                 "input_usd_per_mtok": incoming,
                 "output_usd_per_mtok": outgoing,
                 "max_running": options["max_running"],
+                **_RESTED,
             },
         )
         self.stdout.write(f"{options['name']} is set")
+
+
+def _state(profile: AgentProfile) -> list[str]:
+    """Whether it rests, and what its provider said."""
+    if rests(profile):
+        return [f"rests until {profile.resting_until:%H:%M:%S} UTC: {profile.last_overload}"]
+    if at_once(profile) < profile.max_running:
+        return [f"one run tries for all: {profile.last_overload}"]
+    return []
 
 
 def _price(profile: AgentProfile) -> str:

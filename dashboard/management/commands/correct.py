@@ -10,7 +10,7 @@ from typing import Any
 import redis
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from loops.figures import dollars
+from loops.core.money import dollars
 from loops.models import Run
 from loops.store.corrections import CannotCorrect, correct_cost
 from workers import budgets

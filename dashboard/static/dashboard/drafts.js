@@ -1,14 +1,16 @@
 // Keeps what was typed into a long form in this tab: a session that ended or another pattern loses nothing.
 (() => {
-  const KEY = "draft:new-task";
+  const keyOf = (what) => "draft:new-" + (what || "task");
   const here = new URL(location.href);
   if (here.searchParams.has("created")) {
-    sessionStorage.removeItem(KEY);
+    sessionStorage.removeItem(keyOf(here.searchParams.get("created")));
     here.searchParams.delete("created");
     history.replaceState(null, "", here);
   }
   const form = document.querySelector("form[data-draft]");
   if (!form) return;
+  const KEY = keyOf(form.dataset.draftOf);
+  if (form.dataset.draft === "fresh") sessionStorage.removeItem(KEY); // what the server put there was asked for
 
   const fields = () => [...form.elements].filter((e) => e.name && e.type !== "hidden" && e.type !== "submit");
   const isBox = (e) => e.type === "checkbox";

@@ -43,7 +43,9 @@ def test_every_reason_has_a_sentence_of_its_own() -> None:
     assert all(sentence.endswith(".") for sentence in SENTENCES.values())
 
 
-def test_a_finding_or_a_missing_command_is_no_limit() -> None:
-    assert StopReason.REPEATED_FINDING not in LIMIT_REASONS
+def test_every_standstill_is_a_limit_and_a_missing_command_is_none() -> None:
+    for cause in ("no_change", "same_failure", "repeated_finding", "spend_without_change",
+                  "back_and_forth", "no_progress"):  # fmt: skip
+        assert StopReason(cause) in LIMIT_REASONS
     assert StopReason.COMMAND_NOT_FOUND not in LIMIT_REASONS
     assert StopReason.ITERATIONS in LIMIT_REASONS

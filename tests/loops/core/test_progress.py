@@ -16,6 +16,7 @@ from loops.core.progress import (
     idle,
     noted,
     repeated_findings,
+    same_action,
     same_failure,
     stall,
 )
@@ -106,16 +107,46 @@ def test_rc057_the_same_finding_in_two_reviews() -> None:
     ],
 )
 def test_a_b_a_b_is_back_and_forth(names: str, expected: bool) -> None:
-    assert back_and_forth(trees(names)) is expected
+    assert back_and_forth(trees(names), 2) is expected
+
+
+@pytest.mark.parametrize(
+    ("names", "returns", "expected"),
+    [
+        ("ABA", 1, True),
+        ("AB", 1, False),
+        ("ABAB", 3, False),
+        ("ABABA", 3, True),
+        ("CBABAB", 4, False),
+        ("BABABA", 4, True),
+        ("ABABAB", 0, False),
+    ],
+)
+def test_how_often_it_returns_is_the_task_s_own(names: str, returns: int, expected: bool) -> None:
+    assert back_and_forth(trees(names), returns) is expected
+
+
+def test_rc051_the_same_action_with_the_same_result() -> None:
+    done = [Mark(done="date"), Mark(done="date"), Mark(done="date")]
+    assert same_action(done, 3)
+    assert not same_action(done[:2], 3)
+    assert not same_action([*done[:2], Mark(), done[0]], 3)
+    assert not same_action([Mark()] * 3, 3)
+    found = stall(done, Thresholds(actions=3))
+    assert found is not None
+    assert (found.cause, found.sentence) == (
+        StopReason.NO_PROGRESS,
+        "The same was done again with the same result. Seen 3 times in a row.",
+    )
 
 
 def test_undone_and_made_again_is_back_and_forth() -> None:
-    assert back_and_forth([Mark(before="A", after="B"), Mark(before="A", after="B")])
+    assert back_and_forth([Mark(before="A", after="B"), Mark(before="A", after="B")], 2)
 
 
 def test_work_without_a_tree_is_never_back_and_forth() -> None:
-    assert not back_and_forth([Mark(after="B")] * 4)
-    assert not back_and_forth([Mark()] * 4)
+    assert not back_and_forth([Mark(after="B")] * 4, 2)
+    assert not back_and_forth([Mark()] * 4, 2)
 
 
 def test_spend_without_change() -> None:
@@ -130,6 +161,8 @@ def test_zero_switches_a_rule_off() -> None:
     assert stall(failures("x", "x", "x", "x"), off) is None
     assert stall([Mark(findings=("a",))] * 4, off) is None
     assert stall(trees("AA") * 4, off) is None
+    assert stall(trees("ABABABAB"), off) is None
+    assert stall([Mark(done="x")] * 8, off) is None
 
 
 def test_the_history_is_bounded() -> None:

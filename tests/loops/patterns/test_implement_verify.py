@@ -492,3 +492,35 @@ def test_fingerprints_stand_in_no_prompt() -> None:
     _, steps = play(it, spec())
     (mark,) = steps[0].progress.state.trail
     assert all(key not in prompts(it)[1] for key in (*mark.findings, mark.after))
+
+
+def test_s0_g6_after_a_refusal_who_the_task_names_is_asked_from_the_files_before() -> None:
+    named = {"fallback_implementer": ["mine"], "fallback_reviewer": [review(PASS)]}
+    it = scene([refusal()], implementer=[refusal("policy")], **named)
+    result, _ = play(it, spec())
+    assert result.outcome is Outcome.SUCCESS
+    assert [call.role for call in it.agents.calls] == [
+        "implementer", "fallback_implementer", "reviewer", "fallback_reviewer",
+    ]  # fmt: skip
+    first, second = it.agents.calls[:2]
+    assert first.text == second.text
+    assert it.workspace.undone == [("tree-0", "tree-1")]
+
+
+def test_s0_g6_a_planner_has_a_fallback_too_and_nobody_is_asked_without_a_name() -> None:
+    it = scene([review(PASS)], planner=[refusal()], fallback_planner=["first this"])
+    result, _ = play(it, spec(plan=True))
+    assert result.outcome is Outcome.SUCCESS
+    assert "first this" in prompts(it)[0]
+    alone = scene([refusal("policy")])
+    result, _ = play(alone, spec())
+    assert result.escalation is not None
+    assert result.escalation.cause == "refusal"
+    assert "The reviewer declined to answer: policy." in result.escalation.reason
+
+
+def test_s0_g6_a_fallback_that_declines_too_ends_it() -> None:
+    it = scene([], implementer=[refusal()], fallback_implementer=[refusal("policy")])
+    result, _ = play(it, spec())
+    assert result.escalation is not None
+    assert "The fallback_implementer declined to answer: policy." in result.escalation.reason

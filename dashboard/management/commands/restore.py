@@ -1,0 +1,40 @@
+"""`manage.py restore FOLDER`: a backup into an empty database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import redis
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from dashboard.local.backup import BackupFault, put_back
+from loops.store import runs
+from workers import budgets, slots
+
+
+class Command(BaseCommand):
+    help = "Put a backup into an empty database. Stop all workers first."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("folder", type=Path, help="as `manage.py backup` made it")
+
+    def handle(self, *_args: Any, folder: Path, **_options: Any) -> None:
+        try:
+            held = put_back(folder.absolute())
+        except BackupFault as error:
+            raise CommandError(str(error)) from error
+        call_command("migrate", interactive=False, verbosity=0)
+        fenced = runs.fence_all()
+        try:
+            budgets.forget_all()
+            slots.forget_all()
+        except redis.RedisError as error:
+            raise CommandError(
+                f"restored, but Redis still holds the counters of before: empty it ({error})"
+            ) from error
+        self.stdout.write(
+            f"restored the database and {held} artifacts; {fenced} runs go on where the backup"
+            " found them. What they did after it is not known here."
+        )
