@@ -26,7 +26,7 @@ from tests.chaos.watch import Watch
 
 OPEN_RUNS = 20
 """So many runs wait or work at once: more than there are slots, but no long queue."""
-FAULT_SECONDS = 1.6
+FAULT_SECONDS = 1.8
 REST_SECONDS = 150.0
 """After the last fault everything must have come to rest by then."""
 TWO_SWEEPS = 10.0

@@ -19,11 +19,11 @@ PROJECTS = {"red": 4, "green": 5, "blue": 6}
 """Projects and how many of their attempts may run at once."""
 PROFILES = {"coder": 4, "reviewer": 5, "solo": 3, "planner": 3, "executor": 3, "judge": 3}
 """Agent profiles and the same for each; its model has the same name with `chaos-` before it."""
-MIX = {"coder_reviewer": 50, "one_pass": 15, "check_fix": 13, "plan_execute_review": 12}
+MIX = {"coder_reviewer": 50, "one_pass": 19, "check_fix": 9, "plan_execute_review": 12}
 MIX |= {"contract": 10}
 CALL_SECONDS = 2.0
 DEADLINE_SECONDS = 1_500
-LINES = 3
+LINES = 2
 """How many lines a check_fix task has to add, one by each fix."""
 
 
