@@ -2,7 +2,7 @@
 
     python -m tests.chaos RUNS SEED
 
-Exit status 0: every claim held. 1: one did not; the data and the logs stay where it says. It needs
+Exit status 0: every claim held. 1: one did not; logs, books and a database dump stay. It needs
 Linux and PostgreSQL's programs. Root may mount a small file system and really fill it.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -27,6 +28,7 @@ def main(count: int, seed: int) -> int:
     """Run and print; the exit status."""
     # Whatever loses its parent below us becomes our child, so no orphan can hide.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     logging.basicConfig(level=logging.ERROR)
     folder = Path(tempfile.mkdtemp(prefix="lw-chaos-"))
     folder.chmod(0o711)
@@ -45,7 +47,7 @@ def main(count: int, seed: int) -> int:
     if report.holds:
         shutil.rmtree(folder)
         return 0
-    print(f"kept: {folder}\nagain: make chaos RUNS={count} SEED={seed}")
+    print(f"logs, books and database.sql: {folder}\nagain: make chaos RUNS={count} SEED={seed}")
     return 1
 
 

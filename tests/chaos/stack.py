@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import shutil
@@ -34,6 +35,7 @@ STEPPED = WORKERS[-1]
 """The worker whose wall clock is stepped."""
 RESTART_SECONDS = 0.3
 DISK = "2g"
+CLONE_NEWNS = 0x00020000
 
 
 @dataclass
@@ -96,8 +98,14 @@ class Stack:
     def _mount(self) -> bool:
         """A file system of its own for the data, so that it can really be full; needs root."""
         self.data.mkdir()
-        argv = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "chaos", str(self.data)]
-        if subprocess.run(argv, check=False, stderr=subprocess.DEVNULL).returncode:
+        # In a name space of its own the mount goes with the last process, whatever kills this one.
+        if ctypes.CDLL(None).unshare(CLONE_NEWNS):
+            return False
+        commands = [
+            ["mount", "--make-rprivate", "/"],
+            ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "chaos", str(self.data)],
+        ]
+        if any(subprocess.run(argv, check=False).returncode for argv in commands):
             return False
         self._undo.callback(subprocess.run, ["umount", "--lazy", str(self.data)], check=False)
         return True
