@@ -12,14 +12,13 @@ class Book:
     """Lines of JSON in a file. What is written is there even if the writer dies next."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a")
+        self._path = path
         self._lock = threading.Lock()
 
     def write(self, **entry: Any) -> None:
         """Add one entry."""
-        with self._lock:
-            self._file.write(json.dumps(entry) + "\n")
-            self._file.flush()
+        with self._lock, self._path.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
 
 
 def entries(path: Path) -> list[dict[str, Any]]:
