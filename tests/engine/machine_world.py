@@ -244,8 +244,8 @@ class World:
             self.held.pop().finish()
         provider.script.clear()
         for _ in range(60):
-            self.pass_time(99)
             self.tend()
+            _age(_LONGEST_UNSWEPT)
             while self.broker:
                 self.work_whole(self.broker.pop(0))
             waiting = Run.objects.exclude(status__in=[*TERMINAL, "at_gate"])
