@@ -15,7 +15,7 @@ ifdef PYTHON
 export PYTHON
 endif
 
-.PHONY: help install dev up demo test test-postgres lint clean
+.PHONY: help install dev up demo test test-postgres test-long lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -45,6 +45,9 @@ test: dev ## the whole suite on SQLite (ARGS='-k gate')
 
 test-postgres: dev ## the whole suite on a private PostgreSQL and Redis
 	$(PY) -m tests.servers $(PYTEST) $(ARGS)
+
+test-long: dev ## 20,000 examples of the state machine instead of 300 (hours)
+	EXAMPLES=6667 $(PYTEST) tests/engine/test_machine_*.py $(ARGS)
 
 lint: dev ## style, types, layers, missing migrations
 	$(PY) -m ruff check .

@@ -1,7 +1,7 @@
 """L1: any order of events, faults and decisions, on the real models and the real code.
 
-`LOOPWARDEN_..` settings stay as they are; `EXAMPLES` of the environment says how many examples
-one test file runs (100 unless given).
+A test file runs 100 examples, the same ones everywhere, or as many as `EXAMPLES` says; with
+`SHRINK` set a failing one is made as short as it can be.
 """
 
 from __future__ import annotations
