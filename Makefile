@@ -46,7 +46,7 @@ test: dev ## the whole suite on SQLite (ARGS='-k gate')
 test-postgres: dev ## the whole suite on a private PostgreSQL and Redis
 	$(PY) -m tests.servers $(PYTEST) $(ARGS)
 
-test-long: dev ## 20,000 examples of the state machine instead of 300 (hours)
+test-long: dev ## 20,000 examples of the state machine instead of 150 (hours)
 	EXAMPLES=6667 $(PYTEST) tests/engine/test_machine_*.py $(ARGS)
 
 lint: dev ## style, types, layers, missing migrations

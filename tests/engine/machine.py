@@ -1,6 +1,6 @@
 """L1: any order of events, faults and decisions, on the real models and the real code.
 
-A test file runs 100 examples, the same ones everywhere, or as many as `EXAMPLES` says; with
+A test file runs 50 examples, the same ones everywhere, or as many as `EXAMPLES` says; with
 `SHRINK` set a failing one is made as short as it can be.
 """
 
@@ -122,7 +122,11 @@ class Machine(RuleBasedStateMachine):
     @rule(run=pick, no=st.integers(1, 3))
     def stale(self, run: int, no: int) -> None:
         runs = list(self.world.runs.values())
-        self.world.broker.append((runs[run % len(runs)], no))
+        self.world.work_whole((runs[run % len(runs)], no))
+
+    @rule()
+    def sweep(self) -> None:
+        sweeper.run_pass()
 
     @rule()
     def dispatch(self) -> None:
@@ -154,10 +158,13 @@ class Machine(RuleBasedStateMachine):
         if really:
             self.world.cancel(runs[run % len(runs)])
 
-    @rule(at=pick, decision=st.sampled_from(["continue", "continue", "accept", "close", "approve"]),
-          stale=st.sampled_from([False, False, True]))  # fmt: skip
+    @rule(
+        at=st.sampled_from([0, 0, 0, 1, 5]),
+        decision=st.sampled_from(["continue", "continue", "accept", "close", "approve"]),
+        stale=st.sampled_from([False, False, True]),
+    )
     def decide(self, at: int, decision: str, stale: bool) -> None:
-        items = list(Escalation.objects.order_by("-pk"))
+        items = sorted(Escalation.objects.order_by("-pk"), key=lambda item: item.status != "open")
         if items:
             self.world.decide(items[at % len(items)], Decision(decision).value, stale=stale)
 
@@ -195,7 +202,7 @@ def run_examples(number: int, monkeypatch: pytest.MonkeyPatch, environment: Any)
         run_state_machine_as_test(
             seed(number)(chosen),
             settings=settings(
-                max_examples=int(os.environ.get("EXAMPLES", "100")),
+                max_examples=int(os.environ.get("EXAMPLES", "50")),
                 stateful_step_count=STEPS,
                 deadline=None,
                 database=None,
