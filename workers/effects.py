@@ -15,6 +15,7 @@ from loops.core.errors import UndoFailed, WorkspaceFault
 from loops.core.limits import Amount
 from loops.models import Attempt, StepKind
 from loops.store import artifacts
+from workers import processes
 from workers.box import Box
 from workers.commands import run_command
 from workers.recorder import Effect, Performed, Recorder
@@ -114,12 +115,14 @@ class RunCommands:
         folder: Path | None = None,
         sandbox: Sandbox | None = None,
     ) -> CommandResult:
+        claim = self._recorder.lease.claim
         return run_command(
             command,
             cwd=folder or self._box.folder,
             timeout=max(timeout, 0.1),
             ceiling=settings.LOOPWARDEN_COMMAND_SECONDS,
             stdin=stdin,
+            env=processes.mark(claim.run_id, claim.token),
             sandbox=sandbox or self._box.confine(self._sandbox),
             cancelled=self._recorder.lease.lost,
         )
