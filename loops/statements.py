@@ -19,6 +19,10 @@ _LATER = {
     "sqlite": r"strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '+' || %(\1)s || ' seconds')",
     "postgresql": r"clock_timestamp() + %(\1)s * interval '1 second'",
 }
+_LEFT = {
+    "sqlite": r"(julianday(\1) - julianday('now')) * 86400.0",
+    "postgresql": r"EXTRACT(EPOCH FROM \1 - clock_timestamp())::double precision",
+}
 _JSON = {"sqlite": r"%(\1)s", "postgresql": r"%(\1)s::jsonb"}
 
 
@@ -31,6 +35,7 @@ def _statements(vendor: str) -> dict[str, str]:
     ):
         sql = body.strip().replace("{now}", _CLOCKS[vendor])
         sql = re.sub(r"\{after:(\w+)\}", _LATER[vendor], sql)
+        sql = re.sub(r"\{left:(\w+)\}", _LEFT[vendor], sql)
         found[name] = re.sub(r"\{json:(\w+)\}", _JSON[vendor], sql)
     return found
 

@@ -26,7 +26,7 @@ from loops.models import (
     Run,
     WorkerPresence,
 )
-from loops.store import attempts, ledger, runs
+from loops.store import attempts, holds, ledger, runs
 from workers import slots
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ def run_pass() -> int:
         )
     )
     _close_reservations()
+    holds.forget_ended()
     Outbox.objects.filter(sent_at__lt=Now() - _KEPT).delete()
     WorkerPresence.objects.filter(seen_at__lt=Now() - _KEPT).delete()
     return moved

@@ -1,0 +1,46 @@
+"""Pause, resume, the kill switch and drain, as pages, API and command line call them."""
+
+from __future__ import annotations
+
+import logging
+
+import redis
+
+from loops.models import AgentProfile, Run
+from loops.store import holds
+from loops.store.holds import Request, Target
+from workers import slots
+
+log = logging.getLogger(__name__)
+
+
+def pause(target: Target, request: Request) -> None:
+    """Let nothing of the target start any more, and free the slots of what has not begun.
+
+    Raises `RequestReused`, or `AlreadyEnded` for a run that is over.
+    """
+    _free(holds.hold(target, request))
+
+
+def resume(target: Target, request: Request, *, seen: str = "") -> bool:
+    """Let the target go on. False: nothing was lifted; see `holds.lift`."""
+    return holds.lift(target, request, seen=seen)
+
+
+def turn_away(run_id: int, no: int) -> bool:
+    """A message came for a run that is held since its admission: it waits again, without slots."""
+    refused = Run.objects.filter(holds.held(), pk=run_id, attempt_no=no)
+    taken = holds.withdraw(refused)
+    _free(taken)
+    return bool(taken)
+
+
+def _free(runs: list[Run]) -> None:
+    """Their slots need not run out."""
+    profiles = {profile.name: profile for profile in AgentProfile.objects.all()} if runs else {}
+    for run in runs:
+        try:
+            member = slots.holder(run.pk, run.lease_token)
+            slots.release(member, slots.scopes_of(run, profiles))
+        except redis.RedisError as error:
+            log.warning("slots of run %s not released, they will run out: %s", run.pk, error)
