@@ -15,8 +15,9 @@ from loops.core.errors import UndoFailed, WorkspaceFault
 from loops.core.limits import Amount
 from loops.models import Attempt, StepKind
 from loops.store import artifacts
+from workers.agents.base import CallCancelled
 from workers.box import Box
-from workers.commands import run_command
+from workers.commands import CANCELLED, run_command
 from workers.recorder import Effect, Performed, Recorder
 from workers.sandbox import Sandbox
 
@@ -114,7 +115,7 @@ class RunCommands:
         folder: Path | None = None,
         sandbox: Sandbox | None = None,
     ) -> CommandResult:
-        return run_command(
+        result = run_command(
             command,
             cwd=folder or self._box.folder,
             timeout=max(timeout, 0.1),
@@ -123,6 +124,10 @@ class RunCommands:
             sandbox=sandbox or self._box.confine(self._sandbox),
             cancelled=self._recorder.lease.lost,
         )
+        # Interrupted is no verdict: recorded as an end, the next worker would replay it as a failure.
+        if CANCELLED in result.warnings:
+            raise CallCancelled
+        return result
 
 
 def _digest(name: str, command: str) -> str:

@@ -49,8 +49,8 @@ def run_iteration(run_id: int, attempt_no: int, *, worker: str) -> None:
     """
     claim = attempts.claim(run_id, attempt_no, worker=worker)
     if claim is None:
-        if not stopping.turn_away(run_id, attempt_no):
-            attempts.ignore_delivery(run_id, attempt_no, worker=worker)
+        stopping.turn_away(run_id, attempt_no)
+        attempts.ignore_delivery(run_id, attempt_no, worker=worker)
         return
     reach("claimed")
     ledger.close_lost(run_id, claim.token)

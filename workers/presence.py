@@ -18,7 +18,7 @@ from loops.models import WorkerPresence
 log = logging.getLogger(__name__)
 
 ALIVE = timedelta(seconds=30)
-_EVERY_SECONDS = 2.0
+EVERY_SECONDS = 2.0
 
 
 @cache
@@ -72,7 +72,7 @@ def keep_announcing(
                 log.warning("presence not written: %s", error)
             finally:
                 connection.close()
-            if stop.wait(_EVERY_SECONDS):
+            if stop.wait(EVERY_SECONDS):
                 break
 
     thread = threading.Thread(target=loop, name="presence", daemon=True)

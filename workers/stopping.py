@@ -6,6 +6,7 @@ import logging
 
 import redis
 
+from loops.core.lifecycle import TERMINAL
 from loops.models import AgentProfile, Run
 from loops.store import holds
 from loops.store.holds import Request, Target
@@ -27,12 +28,15 @@ def resume(target: Target, request: Request, *, seen: str = "") -> bool:
     return holds.lift(target, request, seen=seen)
 
 
-def turn_away(run_id: int, no: int) -> bool:
-    """A message came for a run that is held since its admission: it waits again, without slots."""
-    refused = Run.objects.filter(holds.held(), pk=run_id, attempt_no=no)
-    taken = holds.withdraw(refused)
+def turn_away(run_id: int, no: int) -> None:
+    """A message came for a run that is held since its admission, or has ended: free its slots.
+
+    A held run waits again. Of every other run the message is a duplicate, its slots somebody's.
+    """
+    mine = Run.objects.filter(pk=run_id, attempt_no=no)
+    taken = holds.withdraw(mine.filter(holds.held()))
+    taken += mine.filter(status__in=TERMINAL).select_related("task__project")
     _free(taken)
-    return bool(taken)
 
 
 def _free(runs: list[Run]) -> None:

@@ -6,43 +6,74 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('loops', '0001_initial'),
+        ("loops", "0001_initial"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='workerpresence',
-            name='drained_at',
+            model_name="workerpresence",
+            name="drained_at",
             field=models.DateTimeField(null=True),
         ),
         migrations.CreateModel(
-            name='Hold',
+            name="Hold",
             fields=[
-                ('target', models.CharField(max_length=40, primary_key=True, serialize=False)),
-                ('request_id', models.CharField(max_length=300)),
-                ('actor', models.CharField(max_length=150)),
-                ('why', models.TextField(blank=True)),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('project', models.ForeignKey(null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='loops.project')),
-                ('run', models.ForeignKey(null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='loops.run')),
+                ("target", models.CharField(max_length=40, primary_key=True, serialize=False)),
+                ("request_id", models.CharField(max_length=300)),
+                ("actor", models.CharField(max_length=150)),
+                ("why", models.TextField(blank=True)),
+                (
+                    "created_at",
+                    models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="+",
+                        to="loops.project",
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="+",
+                        to="loops.run",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='HoldRequest',
+            name="HoldRequest",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('request_id', models.CharField(max_length=300, unique=True)),
-                ('target', models.CharField(max_length=40)),
-                ('verb', models.CharField(choices=[('hold', 'Hold'), ('lift', 'Lift')], max_length=4)),
-                ('changed', models.BooleanField()),
-                ('actor', models.CharField(max_length=150)),
-                ('why', models.TextField(blank=True)),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("request_id", models.CharField(max_length=300, unique=True)),
+                ("target", models.CharField(max_length=40)),
+                (
+                    "verb",
+                    models.CharField(choices=[("hold", "Hold"), ("lift", "Lift")], max_length=4),
+                ),
+                ("changed", models.BooleanField()),
+                ("actor", models.CharField(max_length=150)),
+                ("why", models.TextField(blank=True)),
+                (
+                    "created_at",
+                    models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
+                ),
             ],
             options={
-                'indexes': [models.Index(fields=['target', '-id'], name='loops_holdr_target_4204f4_idx')],
+                "indexes": [
+                    models.Index(fields=["target", "-id"], name="loops_holdr_target_4204f4_idx")
+                ],
             },
         ),
     ]

@@ -156,7 +156,9 @@ def test_a_pause_and_a_finish_at_once_leave_no_run_that_goes_on() -> None:
 def test_at_the_gate_a_pause_holds_what_a_decision_sets_free(django_user_model: type) -> None:
     run, claim = rows.claimed()
     asked = gates.Proposal(cause=StopReason.ITERATIONS, reason="used", packet={"why": "used"})
-    assert gates.park(claim, rows.ending(RunStatus.AT_GATE, stop_reason=StopReason.ITERATIONS), asked)
+    assert gates.park(
+        claim, rows.ending(RunStatus.AT_GATE, stop_reason=StopReason.ITERATIONS), asked
+    )
     holds.hold(Target(run=run), ask())
     item = run.escalations.get()
     user = django_user_model.objects.create_user("bob")  # type: ignore[attr-defined]
