@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from django.db.models.functions import Now
 from django.http import HttpRequest
-from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
-from dashboard.queues import open_items
+from dashboard.queues import OF_STATUS, open_items
 from loops.core.lifecycle import RunStatus
 from loops.models import Run, WorkerPresence
 
@@ -42,12 +42,12 @@ class Nav:
 
 def read_nav() -> Nav:
     """Three short queries."""
-    alive = WorkerPresence.objects.filter(kind="worker", seen_at__gte=timezone.now() - ALIVE)
+    alive = WorkerPresence.objects.filter(kind="worker", seen_at__gte=Now() - ALIVE)
     sandboxes = list(alive.values_list("sandbox", flat=True))
     return Nav(
         waiting=open_items().count(),
         workers=len(sandboxes),
-        queued=Run.objects.filter(status=RunStatus.QUEUED)[: MOST_COUNTED + 1].count(),
+        queued=Run.objects.filter(OF_STATUS[RunStatus.QUEUED])[: MOST_COUNTED + 1].count(),
         no_sandbox=next((label for label in sandboxes if label.startswith("no sandbox")), ""),
     )
 

@@ -15,6 +15,10 @@ _CLOCKS = {
     "sqlite": "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now')",
     "postgresql": "clock_timestamp()",
 }
+_EPOCH = {
+    "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
+    "postgresql": "EXTRACT(EPOCH FROM clock_timestamp())::double precision",
+}
 _LATER = {
     "sqlite": r"strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '+' || %(\1)s || ' seconds')",
     "postgresql": r"clock_timestamp() + %(\1)s * interval '1 second'",
@@ -33,7 +37,7 @@ def _statements(vendor: str) -> dict[str, str]:
     for name, body in re.findall(
         r"^-- (\w+): [^\n]*\n(.*?)(?=^-- |\Z)", text, re.MULTILINE | re.DOTALL
     ):
-        sql = body.strip().replace("{now}", _CLOCKS[vendor])
+        sql = body.strip().replace("{now}", _CLOCKS[vendor]).replace("{epoch}", _EPOCH[vendor])
         sql = re.sub(r"\{after:(\w+)\}", _LATER[vendor], sql)
         sql = re.sub(r"\{left:(\w+)\}", _LEFT[vendor], sql)
         found[name] = re.sub(r"\{json:(\w+)\}", _JSON[vendor], sql)

@@ -1,4 +1,5 @@
--- The hot statements, by name. {now} is the database's clock, {after:x} is x seconds from now,
+-- The hot statements, by name. {now} is the database's clock, {epoch} the same in seconds since 1970,
+-- {after:x} is x seconds from now,
 -- {left:c} is the seconds until column c, {json:x} is a JSON parameter. Everything else in the product goes through the ORM.
 
 -- claim: take the next attempt, if the run is still where the message thinks it is and not held
@@ -168,3 +169,6 @@ WHERE run_id = %(run)s AND no = %(no)s AND token = %(token)s
 -- add_event: one line of the run's history
 INSERT INTO loops_event (run_id, seq, kind, text, data, actor, created_at)
 VALUES (%(run)s, %(seq)s, %(kind)s, %(text)s, {json:data}, %(actor)s, {now})
+
+-- clock: what time the database says it is, in seconds since 1970
+SELECT {epoch}

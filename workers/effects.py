@@ -124,7 +124,7 @@ class RunCommands:
             sandbox=sandbox or self._box.confine(self._sandbox),
             cancelled=self._recorder.lease.lost,
         )
-        # Interrupted is no verdict: recorded as an end, the next worker would replay it as a failure.
+        # Interrupted is no verdict: the next worker would replay it as a failed command.
         if CANCELLED in result.warnings:
             raise CallCancelled
         return result

@@ -126,7 +126,7 @@ class _Ear:
         self._subscription: redis.client.PubSub | None = None
 
     def listen(self, seconds: float) -> int | None:
-        """The run of the next word, or None. After a silence that may have hidden one: every run."""
+        """The run of the next word, or None; every run where a word may have been missed."""
         try:
             if self._subscription is None:
                 self._subscription = feed.subscription(feed.HALT)

@@ -9,9 +9,8 @@ from datetime import timedelta
 import redis
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import DurationField, Exists, ExpressionWrapper, F, OuterRef, QuerySet
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from loops import gates
 from loops.core.lifecycle import SENTENCES, TERMINAL, RunStatus, StopReason
@@ -86,7 +85,9 @@ def _end_at_deadline(run: Run) -> bool:
 def _deadline_reason(run: Run) -> str:
     if run.started_at is not None or run.deadline_at is None:
         return SENTENCES[StopReason.DEADLINE]
-    minutes = int((timezone.now() - run.created_at).total_seconds() // 60)
+    waited = ExpressionWrapper(Now() - F("created_at"), output_field=DurationField())
+    length = Run.objects.filter(pk=run.pk).values_list(waited, flat=True).get()
+    minutes = int(length.total_seconds() // 60)
     return (
         f"The deadline has passed: it waited in queue {minutes} min and never started."
         " For a deadline waiting counts."

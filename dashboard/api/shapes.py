@@ -130,7 +130,7 @@ def escalation_shape(item: Escalation) -> dict[str, Any]:
         "run": item.run_id,
         "task": item.run.task_id,
         "title": item.run.task.title,
-        "status": item.status,
+        "status": figures.item_status(item).value,
         "cause": item.cause,
         "heading": item.heading,
         "reason": item.reason,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from django.db.models import QuerySet
@@ -18,7 +20,7 @@ from dashboard.api.bodies import TaskBody, read
 from dashboard.api.paging import answer, bad_parameter, page, whole
 from dashboard.api.problems import Refusal, pointer
 from dashboard.api.shapes import event_shape, run_head, run_shape, task_shape
-from dashboard.queues import current_runs, search
+from dashboard.queues import OF_STATUS, current_runs, search
 from dashboard.timeline import timeline
 from loops import gates
 from loops.core.lifecycle import RunStatus
@@ -59,7 +61,7 @@ class Tasks(APIView):
         rows = current_runs().filter(task__project=token_of(request).project_id)
         rows = rows.filter(search(request.query_params.get("q", "")))
         if statuses := _known(request, "status", [status.value for status in RunStatus]):
-            rows = rows.filter(status__in=statuses)
+            rows = rows.filter(reduce(or_, (OF_STATUS[RunStatus(one)] for one in statuses)))
         if patterns := _known(request, "pattern", list(NAMES)):
             rows = rows.filter(task__pattern__in=patterns)
         rows = rows.select_related("task__project").defer("state", "feedback", "result")

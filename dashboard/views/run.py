@@ -11,7 +11,6 @@ from django.contrib.auth.decorators import login_required
 from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.clocks import clocks
@@ -20,9 +19,17 @@ from dashboard.queues import open_items
 from dashboard.texts import stored_head, stored_tail
 from dashboard.timeline import AttemptLine, timeline
 from dashboard.views.fragments import live_page
-from loops import gates
+from loops import clock, gates
 from loops.core.lifecycle import RunStatus
-from loops.figures import account, calibration, cap_hits, effective_status, meters, sentence
+from loops.figures import (
+    account,
+    calibration,
+    cap_hits,
+    effective_status,
+    is_over,
+    meters,
+    sentence,
+)
 from loops.models import Escalation, Run
 from loops.patterns import UnknownPattern, get
 from loops.store import artifacts
@@ -49,7 +56,7 @@ def task(request: HttpRequest, pk: int) -> HttpResponse:
     before = _number(request, "before")
     lines, earlier = timeline(run, most=MOST_ATTEMPTS, before=before)
     item = open_items().filter(run=run).first() if run.status == RunStatus.AT_GATE else None
-    now = timezone.now()
+    now = clock.now()
     result = run.result if isinstance(run.result, dict) else {}
     context: dict[str, Any] = {
         "section": "tasks",
@@ -58,6 +65,7 @@ def task(request: HttpRequest, pk: int) -> HttpResponse:
         "tabs": TABS,
         "tab": tab,
         "why": _why(run),
+        "over": is_over(run),
         "meters": meters(run),
         "clocks": clocks(run, now),
         "lines": lines,
@@ -121,7 +129,7 @@ def _why(run: Run) -> str:
     status, _ = effective_status(run)
     if status is not RunStatus(run.status):
         return sentence(run)
-    if run.cancel_requested and not run.is_terminal:
+    if run.cancel_requested and not is_over(run):
         return "It stops as soon as its worker hears of the cancel."
     if run.sentence and status is not RunStatus.RUNNING:
         return run.sentence

@@ -40,7 +40,7 @@ class HoldVerb(models.TextChoices):
 
 
 class HoldRequest(models.Model):
-    """One request to hold or to lift, written once: the record, and what makes a repeat harmless."""
+    """One request to hold or to lift: the record, and what makes a repeat harmless."""
 
     request_id = models.CharField(max_length=300, unique=True)
     target = models.CharField(max_length=40)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
-from django.utils import timezone
 from pydantic import ValidationError
 
 from loops.core.errors import ContractError, LoopwardenError
@@ -151,9 +150,11 @@ def start_run(task: Task, *, user: User | None) -> Run:
         graph_id=task.graph_id,
         number=task.runs.count() + 1,
         next_at=Now(),
-        deadline_at=timezone.now() + timedelta(seconds=seconds) if seconds else None,
         **{f"limit_{axis}": cap for axis, cap in caps.items()},
     )
+    # Both by the database's clock, which is also the one that they are compared with.
+    deadline = Now() + timedelta(seconds=seconds) if seconds else None
+    Run.objects.filter(pk=run.pk).update(created_at=Now(), deadline_at=deadline)
     LimitGrant.objects.create(run=run, granted_by=user, **caps)
     actor = user.get_username() if user else events.SYSTEM
     events.record(run.pk, "submitted", "submitted", actor=actor, nudge=True)

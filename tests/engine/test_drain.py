@@ -43,7 +43,7 @@ def name_of(worker: processes.Running) -> str:
     """Its name, once it is there."""
     ending = f"-{worker.process.pid}"
     found = WorkerPresence.objects.filter(kind="worker", name__endswith=ending)
-    return str(processes.until(lambda: found.first()).name)
+    return str(processes.until(found.first).name)
 
 
 def drain(name: str, *more: str) -> str:
@@ -163,11 +163,8 @@ def test_a_restart_of_everything_under_load_loses_nothing(
         for n in range(16)
     ]
     runs = [task.runs.get() for task in tasks]
-    env = {
-        "REDIS_URL": own_redis.url,
-        "LOOPWARDEN_LEASE_SECONDS": "6",
-        "LOOPWARDEN_GRACE_SECONDS": "1",
-    }
+    short = {"LOOPWARDEN_LEASE_SECONDS": "6", "LOOPWARDEN_GRACE_SECONDS": "1"}
+    env = {"REDIS_URL": own_redis.url, **short}
     with Plant(log, **env) as plant:
         processes.until(lambda: Run.objects.filter(status="running").exists())
         for name in itertools.chain(("worker 1", "tender 1", "worker 2"), ["tender 2"]):

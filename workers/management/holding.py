@@ -40,9 +40,8 @@ class HoldingCommand(BaseCommand):
             project = Project.objects.filter(slug=options["project"]).first()
             if project is None:
                 known = ", ".join(Project.objects.order_by("slug").values_list("slug", flat=True))
-                raise CommandError(
-                    f"--project: there is no {options['project']}; there are: {known}"
-                )
+                name = options["project"]
+                raise CommandError(f"--project: there is no {name}; there are: {known}")
             return Target(project=project)
         if options["run"] is None and options["task"] is None:
             return Target()

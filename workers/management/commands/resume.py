@@ -21,7 +21,7 @@ class Command(HoldingCommand):
         """The targets of a pause, and the switch."""
         super().add_arguments(parser)
         parser.add_argument(
-            "--seen", default="", help="only if this pause, by its id, still stands"
+            "--seen", default="", help="only if the pause with this id still stands"
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:

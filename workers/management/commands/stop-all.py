@@ -1,4 +1,5 @@
 """`manage.py stop-all`: the kill switch."""
+# ruff: noqa: N999 - the command's name
 
 from __future__ import annotations
 
