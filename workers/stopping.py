@@ -15,12 +15,15 @@ from workers import slots
 log = logging.getLogger(__name__)
 
 
-def pause(target: Target, request: Request) -> None:
+def pause(target: Target, request: Request) -> bool:
     """Let nothing of the target start any more, and free the slots of what has not begun.
 
-    Raises `RequestReused`, or `AlreadyEnded` for a run that is over.
+    False: this very request came before. Raises `RequestReused`, or `AlreadyEnded` for a run
+    that is over.
     """
-    _free(holds.hold(target, request))
+    taken = holds.hold(target, request)
+    _free(taken or [])
+    return taken is not None
 
 
 def resume(target: Target, request: Request, *, seen: str = "") -> bool:

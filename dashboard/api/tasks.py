@@ -26,6 +26,7 @@ from loops import gates
 from loops.core.lifecycle import RunStatus
 from loops.models import ApiToken, Run
 from loops.patterns import NAMES
+from loops.store import holds
 from loops.store.submit import KeyReused, Refused, RequestKey
 from workers.intake import accept
 
@@ -66,7 +67,9 @@ class Tasks(APIView):
             rows = rows.filter(task__pattern__in=patterns)
         rows = rows.select_related("task__project").defer("state", "feedback", "result")
         found, cursor = page(request, rows)
-        return answer(request, [task_shape(run.task, run) for run in found], cursor)
+        held = holds.of_runs(found)
+        shown = [task_shape(run.task, run, held.get(run.pk, [])) for run in found]
+        return answer(request, shown, cursor)
 
     def post(self, request: Request) -> Response:
         """Submit a task: 202, it runs on its own from here."""
@@ -160,13 +163,19 @@ def body_name(field: str) -> str:
     return "aim" if field == "local_aim" else field
 
 
-def request_key(request: Request, token: ApiToken) -> RequestKey | None:
+def key_of(request: Request) -> str | None:
+    """The Idempotency-Key, or None."""
     key = request.headers.get("Idempotency-Key")
-    if key is None:
-        return None
-    if not 1 <= len(key) <= 255 or not key.isprintable():
+    if key is not None and not (1 <= len(key) <= 255 and key.isprintable()):
         detail = "Idempotency-Key must have 1 to 255 printable characters."
         raise Refusal(400, "bad_idempotency_key", detail)
+    return key
+
+
+def request_key(request: Request, token: ApiToken) -> RequestKey | None:
+    key = key_of(request)
+    if key is None:
+        return None
     body: Any = json.dumps(request.data, sort_keys=True)
     return RequestKey(
         owner=f"token:{token.pk}", key=key, request_digest=hashlib.sha256(body.encode()).hexdigest()

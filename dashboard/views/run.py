@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST, require_safe
 
+from dashboard import holding
 from dashboard.clocks import clocks
 from dashboard.diffs import diff_of
 from dashboard.queues import open_items
@@ -32,7 +34,7 @@ from loops.figures import (
 )
 from loops.models import Escalation, Run
 from loops.patterns import UnknownPattern, get
-from loops.store import artifacts
+from loops.store import artifacts, holds
 
 TABS = {
     "timeline": "Timeline",
@@ -55,6 +57,7 @@ def task(request: HttpRequest, pk: int) -> HttpResponse:
     tab = tab if tab in TABS else "timeline"
     before = _number(request, "before")
     lines, earlier = timeline(run, most=MOST_ATTEMPTS, before=before)
+    held = [] if is_over(run) else holds.of_runs([run]).get(run.pk, [])
     item = open_items().filter(run=run).first() if run.status == RunStatus.AT_GATE else None
     now = clock.now()
     result = run.result if isinstance(run.result, dict) else {}
@@ -64,7 +67,10 @@ def task(request: HttpRequest, pk: int) -> HttpResponse:
         "task": run.task,
         "tabs": TABS,
         "tab": tab,
-        "why": _why(run),
+        "why": holding.sentence(held, run) or _why(run),
+        "held": next((one for one in held if one.run_id), None),
+        "target": f"run:{run.pk}",
+        "request_id": secrets.token_urlsafe(16),
         "over": is_over(run),
         "meters": meters(run),
         "clocks": clocks(run, now),

@@ -55,4 +55,13 @@ class HoldRequest(models.Model):
         indexes = [models.Index(fields=["target", "-id"])]
 
     def __str__(self) -> str:
-        return f"{self.actor}: {self.verb} {self.target}"
+        return f"{self.actor} {self.words}"
+
+    @property
+    def words(self) -> str:
+        """What was asked, for people."""
+        holds = self.verb == HoldVerb.HOLD
+        if self.target == SWITCH:
+            return "stopped everything" if holds else "released the kill switch"
+        what = "everything" if self.target == EVERYTHING else self.target.replace(":", " ")
+        return f"{'paused' if holds else 'resumed'} {what}"

@@ -71,15 +71,15 @@ class Request:
     request_id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
 
 
-def hold(target: Target, request: Request) -> list[Run]:
+def hold(target: Target, request: Request) -> list[Run] | None:
     """Let nothing of the target start any more. What runs finishes; under the switch it stops.
 
-    Returns the runs whose admission was taken back: they hold slots that nobody needs now. Raises
-    `RequestReused`, and `AlreadyEnded` for a run that is over.
+    Returns the runs whose admission was taken back: they hold slots that nobody needs now. None:
+    this request came before. Raises `RequestReused`, and `AlreadyEnded` for a run that is over.
     """
     with transaction.atomic():
         if not _is_new(target, request, HoldVerb.HOLD):
-            return []
+            return None
         if target.run is not None:
             _refuse_ended(target.run)
         facts = {"request_id": request.request_id, "actor": request.actor, "why": request.why}

@@ -94,7 +94,7 @@ def test_a_request_that_comes_again_has_one_effect_and_one_event() -> None:
 def test_ten_equal_requests_at_once_have_one_effect() -> None:
     run = rows.queued()
     found = rows.together(10, lambda _: holds.hold(Target(run=run), ask("p1")))
-    assert found == [[]] * 10
+    assert sorted(found, key=str) == [None] * 9 + [[]]
     assert Event.objects.filter(run=run, kind="paused").count() == 1
     assert HoldRequest.objects.count() == Hold.objects.count() == 1
 
