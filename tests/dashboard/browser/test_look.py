@@ -83,14 +83,15 @@ def filled(project: Project, alice: User, profiles: object) -> list[str]:
     )
     for status in RunStatus:
         make_run(project, status=status, title=f"a {status} one")
+    graph, item = _graph()
     alice.is_superuser = True
     alice.save()
     WorkerPresence.objects.create(
         name=LONG[:110], kind="worker", sandbox="bubblewrap", started_at=Now(), seen_at=Now()
     )
-    for target in (Target(run=run), Target(project=project), Target()):
+    paused = make_run(project, title=LONG)
+    for target in (Target(run=paused), Target(project=project), Target()):
         holds.hold(target, holds.Request(actor="alice", why=LONG))
-    graph, item = _graph()
     numbers = {"task": run.task_id, "graph": graph.pk, "item": item.pk}
     return [address.format(**numbers) for address in ADDRESSES]
 
