@@ -124,6 +124,7 @@ class _Ear:
 
     def __init__(self) -> None:
         self._subscription: redis.client.PubSub | None = None
+        self._away = False
 
     def listen(self, seconds: float) -> int | None:
         """The run of the next word, or None; every run where a word may have been missed."""
@@ -131,11 +132,14 @@ class _Ear:
             if self._subscription is None:
                 self._subscription = feed.subscription(feed.HALT)
                 self._subscription.get_message(timeout=_AWAY_SECONDS)  # takes the confirmation
+                self._away = False
                 return feed.EVERY_RUN
             message = self._subscription.get_message(timeout=seconds)
             return None if message is None else int(message["data"])
         except redis.RedisError as error:
-            log.warning("cancels are heard of at the next heartbeat: %s", error)
+            if not self._away:
+                log.warning("cancels are heard of at the next heartbeat: %s", error)
+            self._away = True
             self.close()
             time.sleep(min(seconds, _AWAY_SECONDS))
             return None
