@@ -1,7 +1,7 @@
 """Upgrades an installation while the workers of an older revision go on working.
 
-`python -m tests.upgrade REVISION` (`make upgrade-drill FROM=REVISION`): 1. the old revision's schema,
-tender and workers, under load; 2. the new schema and a new tender beside them, more load; 3. the
+`python -m tests.upgrade REVISION` (`make upgrade-drill FROM=REVISION`): 1. the old schema, an old
+tender and old workers, under load; 2. the new schema and a new tender beside them, more load; 3. the
 old tender and an old worker stop, new ones start; 4. the last old worker stops. Nothing may be
 lost, done twice or charged twice, and a pause must hold once the last old worker is gone.
 """
@@ -154,9 +154,8 @@ def _wrongs() -> list[str]:
             "calls": (one.used.model_calls, charged),
             "reserved": (one.reserved.cost_microusd, 0),
         }
-        found += [
-            f"{one.task}: {k} {is_} != {must}" for k, (is_, must) in facts.items() if is_ != must
-        ]
+        pairs = {name: pair for name, pair in facts.items() if pair[0] != pair[1]}
+        found += [f"{one.task}: {name} {pair[0]}, not {pair[1]}" for name, pair in pairs.items()]
     count = Run.objects.count()
     return found if count == 26 else [*found, f"{count} runs of 26"]
 
