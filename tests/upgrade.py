@@ -1,9 +1,13 @@
 """Upgrades an installation while the workers of an older revision go on working.
 
-`python -m tests.upgrade REVISION` (`make upgrade-drill FROM=REVISION`): 1. the old schema, an old
-tender and old workers, under load; 2. the new schema and a new tender beside them, more load; 3. the
-old tender and an old worker stop, new ones start; 4. the last old worker stops. Nothing may be
-lost, done twice or charged twice, and a pause must hold once the last old worker is gone.
+`python -m tests.upgrade REVISION` (`make upgrade-drill FROM=REVISION`):
+
+1. The old schema, an old tender and old workers, under load.
+2. The new schema and a new tender beside them, more load.
+3. The old tender and an old worker stop, a new one starts.
+4. The last old worker stops.
+
+Nothing may be lost, done twice or charged twice, and a pause must hold from then on.
 """
 
 from __future__ import annotations

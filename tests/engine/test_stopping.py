@@ -183,6 +183,7 @@ def test_a_run_that_is_paused_after_its_admission_waits_again_without_slots() ->
         Hold.objects.create(target=target.key, request_id="x", actor="a", **hold)  # type: ignore[misc]
         run_iteration(run.pk, 1, worker="w")
         assert (now(run).status, run.admitted_at, no_slots()) == ("queued", None, True)
+        assert not run.attempts.exists()
         assert stopping.resume(target, Request(actor="alice"))
         assert gates.cancel(run, actor="alice")
 
