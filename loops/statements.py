@@ -15,6 +15,10 @@ _CLOCKS = {
     "sqlite": "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now')",
     "postgresql": "clock_timestamp()",
 }
+_EPOCH = {
+    "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
+    "postgresql": "EXTRACT(EPOCH FROM clock_timestamp())::double precision",
+}
 _LATER = {
     "sqlite": r"strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '+' || %(\1)s || ' seconds')",
     "postgresql": r"clock_timestamp() + %(\1)s * interval '1 second'",
@@ -22,6 +26,10 @@ _LATER = {
 _EARLIER = {
     "sqlite": r"strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '-' || %(\1)s || ' seconds')",
     "postgresql": r"clock_timestamp() - %(\1)s * interval '1 second'",
+}
+_LEFT = {
+    "sqlite": r"(julianday(\1) - julianday('now')) * 86400.0",
+    "postgresql": r"EXTRACT(EPOCH FROM \1 - clock_timestamp())::double precision",
 }
 _JSON = {"sqlite": r"%(\1)s", "postgresql": r"%(\1)s::jsonb"}
 
@@ -39,9 +47,10 @@ def _statements(vendor: str) -> dict[str, str]:
 
 def spelled(body: str, vendor: str) -> str:
     """A statement as this database reads it."""
-    sql = body.strip().replace("{now}", _CLOCKS[vendor])
+    sql = body.strip().replace("{now}", _CLOCKS[vendor]).replace("{epoch}", _EPOCH[vendor])
     sql = re.sub(r"\{after:(\w+)\}", _LATER[vendor], sql)
     sql = re.sub(r"\{ago:(\w+)\}", _EARLIER[vendor], sql)
+    sql = re.sub(r"\{left:(\w+)\}", _LEFT[vendor], sql)
     return re.sub(r"\{json:(\w+)\}", _JSON[vendor], sql)
 
 

@@ -1,7 +1,8 @@
--- The hot statements, by name. {now} is the database's clock, {after:x} is x seconds from now,
--- {json:x} is a JSON parameter. Everything else in the product goes through the ORM.
+-- The hot statements, by name. {now} is the database's clock, {epoch} the same in seconds since 1970,
+-- {after:x} is x seconds from now,
+-- {left:c} is the seconds until column c, {json:x} is a JSON parameter. Everything else in the product goes through the ORM.
 
--- claim: take the next attempt, if the run is still where the message thinks it is
+-- claim: take the next attempt, if the run is still where the message thinks it is and not held
 UPDATE loops_run SET
   status = 'running', lease_token = lease_token + 1, lease_owner = %(worker)s,
   lease_expires_at = {after:lease}, attempt_deadline_at = {after:attempt},
@@ -10,7 +11,10 @@ UPDATE loops_run SET
 WHERE id = %(run)s AND attempt_no = %(no)s AND status = 'queued' AND NOT cancel_requested
   AND admitted_at IS NOT NULL AND next_at <= {now}
   AND (deadline_at IS NULL OR deadline_at > {now})
-RETURNING lease_token, event_seq
+  AND NOT EXISTS (SELECT 1 FROM loops_hold h WHERE h.target IN ('all', 'switch')
+    OR h.run_id = loops_run.id
+    OR h.project_id = (SELECT t.project_id FROM loops_task t WHERE t.id = loops_run.task_id))
+RETURNING lease_token, event_seq, {left:deadline_at}
 
 -- open_attempt: its row, or the one that a lost worker left; an abandoned one begins anew
 INSERT INTO loops_attempt (run_id, no, status, token, claims, worker, counted, label, judgment,
@@ -22,11 +26,12 @@ ON CONFLICT (run_id, no) DO UPDATE SET
   claims = CASE WHEN loops_attempt.status = 'running' THEN loops_attempt.claims + 1 ELSE 1 END
 RETURNING claims
 
--- heartbeat: keep the lease, unless the run was cancelled, taken over or is out of time
+-- heartbeat: keep the lease, unless the run was cancelled, taken over, stopped or is out of time
 UPDATE loops_run SET lease_expires_at = {after:lease}
 WHERE id = %(run)s AND lease_token = %(token)s AND status = 'running' AND NOT cancel_requested
   AND lease_expires_at > {now} AND attempt_deadline_at > {now}
   AND (deadline_at IS NULL OR deadline_at > {now})
+  AND NOT EXISTS (SELECT 1 FROM loops_hold h WHERE h.target = 'switch')
 
 -- reserve: the authority on the budget; no row: it does not fit on an axis it uses, or no lease
 UPDATE loops_run SET
@@ -37,6 +42,7 @@ UPDATE loops_run SET
   version = version + 1
 WHERE id = %(run)s AND lease_token = %(token)s AND status = 'running' AND NOT cancel_requested
   AND lease_expires_at > {now} AND (deadline_at IS NULL OR deadline_at > {now})
+  AND NOT EXISTS (SELECT 1 FROM loops_hold h WHERE h.target = 'switch')
   AND (limit_model_calls IS NULL OR %(model_calls)s = 0
     OR used_model_calls + reserved_model_calls + %(model_calls)s <= limit_model_calls)
   AND (limit_tool_calls IS NULL OR %(tool_calls)s = 0
@@ -82,12 +88,14 @@ ON CONFLICT (run_id, attempt_no, seq) DO UPDATE SET
   input_digest = excluded.input_digest, status = 'running', error = '',
   started_at = excluded.started_at
 
--- send: the last moment before the bytes go out; no row means that a rebuild voided it
+-- send: the last moment before the bytes go out; no row: voided by a rebuild, or it must stop
 UPDATE loops_reservation SET state = 'in_flight'
 WHERE id = %(id)s AND state = 'reserved' AND EXISTS (
   SELECT 1 FROM loops_run r WHERE r.id = loops_reservation.run_id
     AND r.lease_token = loops_reservation.token AND r.status = 'running'
-    AND NOT r.cancel_requested AND r.lease_expires_at > {now})
+    AND NOT r.cancel_requested AND r.lease_expires_at > {now}
+    AND (r.deadline_at IS NULL OR r.deadline_at > {now}))
+  AND NOT EXISTS (SELECT 1 FROM loops_hold h WHERE h.target = 'switch')
 
 -- close_reservation: from open to its end, once; what was sent meanwhile is never given back
 UPDATE loops_reservation SET state = %(state)s, actual_tokens = %(actual_tokens)s,
@@ -161,3 +169,6 @@ WHERE run_id = %(run)s AND no = %(no)s AND token = %(token)s
 -- add_event: one line of the run's history
 INSERT INTO loops_event (run_id, seq, kind, text, data, actor, created_at)
 VALUES (%(run)s, %(seq)s, %(kind)s, %(text)s, {json:data}, %(actor)s, {now})
+
+-- clock: what time the database says it is, in seconds since 1970
+SELECT {epoch}

@@ -17,7 +17,7 @@ from kombu.exceptions import OperationalError
 from loops.admission import Scope
 from loops.core.lifecycle import RunStatus
 from loops.models import Outbox, Run
-from loops.store import attempts
+from loops.store import attempts, holds
 from workers import slots
 from workers.app import ITERATE, app
 from workers.crashpoints import reach
@@ -91,6 +91,7 @@ def waiting() -> QuerySet[Run]:
     """Runs that could start their next attempt if they had their slots."""
     return Run.objects.filter(
         Q(deadline_at__isnull=True) | Q(deadline_at__gt=Now()),
+        ~holds.held(),
         status=RunStatus.QUEUED,
         admitted_at__isnull=True,
         cancel_requested=False,

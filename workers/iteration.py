@@ -19,15 +19,15 @@ from loops.models import AgentProfile, Decision, Escalation, Run
 from loops.patterns import get
 from loops.patterns.base import BuildInfo, Pattern
 from loops.patterns.stalls import thresholds_of
-from loops.store import attempts, ledger, runs
-from workers import conclude, dispatch, graphs, slots
+from loops.store import attempts, holds, ledger, runs
+from workers import conclude, dispatch, graphs, slots, stopping
 from workers.box import Box
 from workers.breaker import EVENT as OVERLOADED
 from workers.breaker import ProviderBusy
 from workers.crashpoints import reach
 from workers.effects import RunCommands, RunWorkspace
 from workers.evidence import gather
-from workers.lease import Lease, heart
+from workers.lease import Lease, draining, heart
 from workers.meter import RunMeter
 from workers.recorder import CountersAway, Draining, Recorder
 from workers.run_agents import RunAgents
@@ -52,13 +52,14 @@ def run_iteration(run_id: int, attempt_no: int, *, worker: str) -> None:
     """
     claim = attempts.claim(run_id, attempt_no, worker=worker)
     if claim is None:
+        stopping.turn_away(run_id, attempt_no)
         attempts.ignore_delivery(run_id, attempt_no, worker=worker)
         return
     reach("claimed")
     ledger.close_lost(run_id, claim.token)
     run = Run.objects.select_related("task__project").get(pk=run_id)
     profiles = {p.name: p for p in AgentProfile.objects.all()}
-    lease = Lease(claim, admission.scopes_of(run, profiles), run.deadline_at)
+    lease = Lease(claim, admission.scopes_of(run, profiles))
     try:
         with heart.keep(lease):
             if _begins(run, lease, profiles):
@@ -95,7 +96,7 @@ def _attempt(run: Run, lease: Lease) -> None:
     try:
         ending = _act(run, lease)
     except ledger.LeaseLost:
-        _end_if_cancelled(run)
+        _let_go(run, claim)
         return
     except Draining:
         attempts.hand_back(claim, why="its worker shuts down")
@@ -196,6 +197,15 @@ def _advance(
     contract = pattern.build(spec, state, effects, info)
     progress = Progress(state=state, attempts=run.iterations, feedback=run.feedback)
     return advance(contract, progress)
+
+
+def _let_go(run: Run, claim: attempts.Claim) -> None:
+    """What stopped the attempt says what becomes of it; a lease that ran out is the sweeper's."""
+    _end_if_cancelled(run)
+    if draining.is_set():
+        attempts.hand_back(claim, why="its worker shuts down")
+    elif holds.is_stopped():
+        attempts.hand_back(claim, why="everything is stopped")
 
 
 def _end_if_cancelled(run: Run) -> None:

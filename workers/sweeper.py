@@ -9,9 +9,8 @@ from datetime import timedelta
 import redis
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import DurationField, Exists, ExpressionWrapper, F, OuterRef, QuerySet
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from loops import gates
 from loops.admission import scopes_of
@@ -27,7 +26,7 @@ from loops.models import (
     Run,
     WorkerPresence,
 )
-from loops.store import attempts, lanes, ledger, runs
+from loops.store import attempts, holds, lanes, ledger, runs
 from workers import slots
 
 log = logging.getLogger(__name__)
@@ -51,6 +50,7 @@ def run_pass() -> int:
     )
     lanes.place_strays()
     _close_reservations()
+    holds.forget_ended()
     Outbox.objects.filter(sent_at__lt=Now() - _KEPT).delete()
     WorkerPresence.objects.filter(seen_at__lt=Now() - _KEPT).delete()
     return moved
@@ -88,7 +88,9 @@ def end_at_deadline(run: Run) -> bool:
 def _deadline_reason(run: Run) -> str:
     if run.started_at is not None or run.deadline_at is None:
         return SENTENCES[StopReason.DEADLINE]
-    minutes = int((timezone.now() - run.created_at).total_seconds() // 60)
+    waited = ExpressionWrapper(Now() - F("created_at"), output_field=DurationField())
+    length = Run.objects.filter(pk=run.pk).values_list(waited, flat=True).get()
+    minutes = int(length.total_seconds() // 60)
     return (
         f"The deadline has passed: it waited in queue {minutes} min and never started."
         " For a deadline waiting counts."

@@ -12,7 +12,8 @@ from django.urls import reverse
 from dashboard.timeline import AttemptLine, StepLine
 from loops import figures
 from loops.admission import why_waiting
-from loops.models import Escalation, Event, Run, Task
+from loops.models import Escalation, Event, Hold, Run, Task
+from loops.store import holds
 
 CURRENCY = "USD"
 
@@ -29,7 +30,7 @@ def when(moment: datetime | None) -> str | None:
     return None if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def task_shape(task: Task, run: Run) -> dict[str, Any]:
+def task_shape(task: Task, run: Run, held: list[Hold] | None = None) -> dict[str, Any]:
     """A task with the head of its newest run."""
     limits = dict(task.limits)
     limits["cost"] = money(limits.pop("cost_microusd", None))
@@ -48,12 +49,24 @@ def task_shape(task: Task, run: Run) -> dict[str, Any]:
         "source": task.source,
         "created_at": when(task.created_at),
         "page": reverse("task", args=[task.pk]),
-        "run": run_head(run),
+        "run": run_head(run, held),
     }
 
 
-def run_head(run: Run) -> dict[str, Any]:
-    """Where a run stands, in the figures of its page."""
+def hold_shape(one: Hold) -> dict[str, Any]:
+    """What keeps something from going on."""
+    return {
+        "target": one.target,
+        "id": one.request_id,
+        "actor": one.actor,
+        "why": one.why,
+        "since": when(one.created_at),
+    }
+
+
+def run_head(run: Run, held: list[Hold] | None = None) -> dict[str, Any]:
+    """Where a run stands, in the figures of its page. `held` is read unless the caller has."""
+    held = holds.of_runs([run]).get(run.pk, []) if held is None else held
     status, stop_reason = figures.effective_status(run)
     return {
         "id": run.pk,
@@ -67,6 +80,7 @@ def run_head(run: Run) -> dict[str, Any]:
         "meters": [meter_shape(meter) for meter in figures.meters(run)],
         "active_ms": run.active_ms,
         "cancel_requested": run.cancel_requested,
+        "held": [hold_shape(one) for one in held],
         "event_seq": run.event_seq,
         "deadline_at": when(run.deadline_at),
         "created_at": when(run.created_at),
@@ -132,7 +146,7 @@ def escalation_shape(item: Escalation) -> dict[str, Any]:
         "run": item.run_id,
         "task": item.run.task_id,
         "title": item.run.task.title,
-        "status": item.status,
+        "status": figures.item_status(item).value,
         "cause": item.cause,
         "heading": item.heading,
         "reason": item.reason,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,22 +12,30 @@ from django.contrib.auth.decorators import login_required
 from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
+from dashboard import holding
 from dashboard.clocks import clocks
 from dashboard.diffs import diff_of
 from dashboard.queues import open_items
 from dashboard.texts import stored_head, stored_tail
 from dashboard.timeline import AttemptLine, timeline
 from dashboard.views.fragments import live_page
-from loops import gates
+from loops import clock, gates
 from loops.admission import why_waiting
 from loops.core.lifecycle import RunStatus
-from loops.figures import account, calibration, cap_hits, effective_status, meters, sentence
+from loops.figures import (
+    account,
+    calibration,
+    cap_hits,
+    effective_status,
+    is_over,
+    meters,
+    sentence,
+)
 from loops.models import Escalation, Run
 from loops.patterns import UnknownPattern, get
-from loops.store import artifacts
+from loops.store import artifacts, holds
 
 TABS = {
     "timeline": "Timeline",
@@ -49,8 +58,9 @@ def task(request: HttpRequest, pk: int) -> HttpResponse:
     tab = tab if tab in TABS else "timeline"
     before = _number(request, "before")
     lines, earlier = timeline(run, most=MOST_ATTEMPTS, before=before)
+    held = [] if is_over(run) else holds.of_runs([run]).get(run.pk, [])
     item = open_items().filter(run=run).first() if run.status == RunStatus.AT_GATE else None
-    now = timezone.now()
+    now = clock.now()
     result = run.result if isinstance(run.result, dict) else {}
     context: dict[str, Any] = {
         "section": "tasks",
@@ -58,7 +68,11 @@ def task(request: HttpRequest, pk: int) -> HttpResponse:
         "task": run.task,
         "tabs": TABS,
         "tab": tab,
-        "why": _why(run),
+        "why": holding.sentence(held, run) or _why(run),
+        "held": next((one for one in held if one.run_id), None),
+        "target": f"run:{run.pk}",
+        "request_id": secrets.token_urlsafe(16),
+        "over": is_over(run),
         "meters": meters(run),
         "clocks": clocks(run, now),
         "lines": lines,
@@ -122,7 +136,7 @@ def _why(run: Run) -> str:
     status, _ = effective_status(run)
     if status is not RunStatus(run.status):
         return sentence(run)
-    if run.cancel_requested and not run.is_terminal:
+    if run.cancel_requested and not is_over(run):
         return "It stops as soon as its worker hears of the cancel."
     if status is RunStatus.QUEUED:
         return why_waiting(run)

@@ -5,6 +5,7 @@ from loops.models.artifact import Artifact
 from loops.models.event import Event, Outbox, WorkerPresence
 from loops.models.gate import Decision, Escalation, EscalationStatus
 from loops.models.graph import Graph, GraphEdge, GraphEvent, GraphGrant, GraphNode, GraphStatus
+from loops.models.hold import EVERYTHING, SWITCH, Hold, HoldRequest, HoldVerb
 from loops.models.run import (
     Attempt,
     AttemptStatus,
@@ -19,6 +20,8 @@ from loops.models.run import (
 from loops.models.task import AgentProfile, Lane, OnLimit, Project, Task
 
 __all__ = [
+    "EVERYTHING",
+    "SWITCH",
     "AgentProfile",
     "ApiToken",
     "Artifact",
@@ -34,6 +37,9 @@ __all__ = [
     "GraphGrant",
     "GraphNode",
     "GraphStatus",
+    "Hold",
+    "HoldRequest",
+    "HoldVerb",
     "IdempotencyKey",
     "Lane",
     "LimitGrant",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
-from django.utils import timezone
 
+from loops import clock
 from loops.core.graph import EdgeKind, GraphOutcome, Mode, Signal
 from loops.core.limits import Amount, Limits
 from loops.models.task import Project, Task
@@ -126,7 +126,7 @@ class Graph(models.Model):
     @property
     def is_late(self) -> bool:
         """Whether its deadline has passed."""
-        return self.deadline_at is not None and self.deadline_at <= timezone.now()
+        return self.deadline_at is not None and self.deadline_at <= clock.now()
 
     @property
     def limits(self) -> Limits:

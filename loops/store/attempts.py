@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -27,6 +28,10 @@ class Claim:
     worker: str
     claims: int
     """How often this attempt was claimed so far, this time included."""
+    asked_at: float = field(default_factory=time.monotonic)
+    """When the claim was asked for, on this process' monotonic clock: the lease is no older."""
+    seconds_left: float | None = None
+    """From then until the run's deadline, by the database's clock; None without a deadline."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +63,7 @@ class Conclusion:
 
 
 def claim(run_id: int, no: int, *, worker: str) -> Claim | None:
-    """Take attempt `no` of the run, or None: the message was a duplicate, stale or too late."""
+    """Take attempt `no` of the run, or None: a duplicate, stale or late message, or a held run."""
     params = {
         "run": run_id,
         "no": no,
@@ -67,11 +72,12 @@ def claim(run_id: int, no: int, *, worker: str) -> Claim | None:
         "attempt": settings.LOOPWARDEN_ATTEMPT_SECONDS,
         "false": False,
     }
+    asked_at = time.monotonic()
     with transaction.atomic():
         row = fetch("claim", params)
         if row is None:
             return None
-        token, seq = row
+        token, seq, left = row
         tree = Run.objects.values_list("tree", flat=True).get(pk=run_id)
         opened = fetch("open_attempt", {**params, "token": token, "tree": tree})
         claims = opened[0] if opened else 1
@@ -83,7 +89,15 @@ def claim(run_id: int, no: int, *, worker: str) -> Claim | None:
             seq=seq,
             data={"no": no, "token": token, "claims": claims},
         )
-    return Claim(run_id=run_id, no=no, token=token, worker=worker, claims=claims)
+    return Claim(
+        run_id=run_id,
+        no=no,
+        token=token,
+        worker=worker,
+        claims=claims,
+        asked_at=asked_at,
+        seconds_left=left,
+    )
 
 
 def ignore_delivery(run_id: int, no: int, *, worker: str) -> None:
@@ -100,7 +114,7 @@ def ignore_delivery(run_id: int, no: int, *, worker: str) -> None:
 
 
 def renew(claim: Claim) -> bool:
-    """Keep the lease. False: cancelled, taken over or out of time; stop and write nothing."""
+    """Keep the lease. False: cancelled, stopped, taken over or out of time; write nothing."""
     params = {
         "run": claim.run_id,
         "token": claim.token,

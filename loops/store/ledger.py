@@ -18,6 +18,7 @@ from loops.core.lifecycle import RunStatus
 from loops.core.limits import Amount, first_refusal
 from loops.models import Reservation, ReservationState, Run, Step, StepStatus
 from loops.statements import as_json, execute, fetch
+from loops.store import holds
 from loops.store.attempts import Claim
 
 _TRIES = 100
@@ -80,7 +81,7 @@ def reserve(claim: Claim, call: StepCall, worst: Amount) -> int:
 
 
 def send(reservation_id: int) -> bool:
-    """Mark the last moment before the bytes go out. False: a rebuild voided the reservation."""
+    """Mark the last moment before the bytes go out. False: it was voided, or the run must stop."""
     return execute("send", {"id": reservation_id}) == 1
 
 
@@ -219,7 +220,7 @@ def _refusal(claim: Claim, worst: Amount) -> LoopwardenError | None:
         )
         .first()
     )
-    if run is None:
+    if run is None or holds.is_stopped():
         return LeaseLost()
     own = first_refusal(worst, used=run.used, reserved=run.reserved, limits=run.limits)
     if own is not None or run.graph is None:
