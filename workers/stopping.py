@@ -48,7 +48,7 @@ def _free(runs: list[Run]) -> None:
     profiles = {profile.name: profile for profile in AgentProfile.objects.all()} if runs else {}
     for run in runs:
         try:
-            member = slots.holder(run.pk, run.lease_token)
+            member = slots.admission(run.pk, run.lease_token)
             slots.release(member, scopes_of(run, profiles))
         except redis.RedisError as error:
             log.warning("slots of run %s not released, they will run out: %s", run.pk, error)
