@@ -15,7 +15,7 @@ ifdef PYTHON
 export PYTHON
 endif
 
-.PHONY: help install dev up demo test test-postgres lint clean
+.PHONY: help install dev up demo test test-postgres mutants lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -45,6 +45,9 @@ test: dev ## the whole suite on SQLite (ARGS='-k gate')
 
 test-postgres: dev ## the whole suite on a private PostgreSQL and Redis
 	$(PY) -m tests.servers $(PYTEST) $(ARGS)
+
+mutants: dev ## take out one guard of the protocol at a time: the tests must notice (ARGS=gate)
+	$(PY) -m tests.mutants $(ARGS)
 
 lint: dev ## style, types, layers, missing migrations
 	$(PY) -m ruff check .

@@ -16,11 +16,11 @@ from django.db.models.functions import Now
 from kombu.exceptions import OperationalError
 
 from loops.core.lifecycle import RunStatus
+from loops.crashpoints import reach
 from loops.models import AgentProfile, Outbox, Project, Run
 from loops.store import attempts
 from workers import slots
 from workers.app import ITERATE, app
-from workers.crashpoints import reach
 
 log = logging.getLogger(__name__)
 

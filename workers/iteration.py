@@ -15,13 +15,13 @@ from loops import gates
 from loops.core.contract import Progress, Turn, advance
 from loops.core.effects import Effects
 from loops.core.errors import LimitReached, UndoFailed
+from loops.crashpoints import reach
 from loops.models import AgentProfile, Decision, Escalation, Run
 from loops.patterns import get
 from loops.patterns.base import BuildInfo, Pattern
 from loops.store import attempts, ledger, runs
 from workers import conclude, dispatch, graphs, slots
 from workers.box import Box
-from workers.crashpoints import reach
 from workers.effects import RunCommands, RunWorkspace
 from workers.evidence import gather
 from workers.lease import Lease, heart
@@ -47,6 +47,7 @@ def run_iteration(run_id: int, attempt_no: int, *, worker: str) -> None:
     5. Commit what it came to, in one transaction under the lease's token.
     6. Free the slots, let its graph react, and put the next wake-ups on the broker.
     """
+    reach("delivered")
     claim = attempts.claim(run_id, attempt_no, worker=worker)
     if claim is None:
         attempts.ignore_delivery(run_id, attempt_no, worker=worker)
@@ -61,6 +62,7 @@ def run_iteration(run_id: int, attempt_no: int, *, worker: str) -> None:
             _attempt(run, lease)
     finally:
         _free(lease)
+    reach("freed")
     if run.graph_id is not None:
         graphs.move(run.graph_id)
     dispatch.run_pass()

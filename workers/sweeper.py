@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from loops import gates
 from loops.core.lifecycle import SENTENCES, TERMINAL, RunStatus, StopReason
+from loops.crashpoints import reach
 from loops.models import (
     AgentProfile,
     Attempt,
@@ -125,7 +126,9 @@ def _recover(found: Run) -> bool:
         return False
     attempt = Attempt.objects.get(run=run, no=run.attempt_no)
     if attempt.claims < MOST_CLAIMS:
-        return attempts.take_back(run) and _free(run)
+        taken = attempts.take_back(run)
+        reach("taken-back")
+        return taken and _free(run)
     sentence = f"Its worker died {attempt.claims} times during attempt {attempt.no}."
     if run.task.on_limit == OnLimit.GATE:
         gates.park_without_worker(
