@@ -305,8 +305,11 @@ def cancel(run: Run, *, actor: str) -> bool:
     return done
 
 
-def withdraw(run_id: int) -> int:
-    """Take open items out of the queue because their run has ended. Returns how many."""
+def withdraw(run_id: int, status: EscalationStatus = EscalationStatus.WITHDRAWN) -> int:
+    """Take open items out of the queue because their run has ended. Returns how many.
+
+    `EXPIRED` says that nobody decided in time, which is no rejection (RC146).
+    """
     return Escalation.objects.filter(run_id=run_id, status=EscalationStatus.OPEN).update(
-        status=EscalationStatus.WITHDRAWN, decided_at=Now()
+        status=status, decided_at=Now()
     )

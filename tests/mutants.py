@@ -330,7 +330,7 @@ def check(mutant: Mutant, tree: Path) -> Verdict:
 def _first_failure(done: subprocess.CompletedProcess[str]) -> str:
     if done.returncode == 0:
         return ""
-    failed = re.search(r"^FAILED (\S+?)(?: - .*)?$", done.stdout, re.MULTILINE)
+    failed = re.search(r"^FAILED (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
     if failed is None:
         # A mutant that only breaks the start of the tests proves nothing.
         raise SystemExit(f"no test has failed, the run itself has:\n{done.stdout}{done.stderr}")

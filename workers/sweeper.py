@@ -20,6 +20,7 @@ from loops.models import (
     AgentProfile,
     Attempt,
     Decision,
+    EscalationStatus,
     OnLimit,
     Outbox,
     Reservation,
@@ -79,7 +80,7 @@ def _end_at_deadline(run: Run) -> bool:
             actor="system",
             kind="deadline",
         )
-        gates.withdraw(run.pk)
+        gates.withdraw(run.pk, EscalationStatus.EXPIRED)
     return True
 
 

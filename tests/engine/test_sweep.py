@@ -13,20 +13,16 @@ from typing import Any
 
 import pytest
 
-from loops.core.limits import Amount
 from loops.crashpoints import MODES, POINTS
-from loops.models import AgentProfile, IdempotencyKey, Reservation, Run, Task
-from tests.engine import forked, processes, scenes
+from loops.models import IdempotencyKey, Run, Task
+from tests.engine import forked, processes
+from tests.engine.counting import assert_ends_as_ever, counting, models, request_of
 from tests.engine.disturbed import Disturbed, family, kept_output, rows_of, start_server
 from tests.engine.forked import Forked
 from tests.engine.test_sweep_gates import AT_A_GATE, OF_AN_EFFECT
-from tests.messages_server import Answer, MessagesServer, Request, says, wants
-from workers.intake import TaskRequest, accept
+from tests.messages_server import MessagesServer
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.worker]
-
-CALLS = 6
-"""Of an undisturbed run: two rounds of two requests of the implementer and one review."""
 
 # Where, and how many model calls are then paid for although their answers are lost.
 OF_AN_ATTEMPT = {
@@ -66,58 +62,8 @@ def log(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def provider() -> Iterator[MessagesServer]:
-    """A model for both roles, which answers by what it is asked and keeps its own books."""
-    with MessagesServer(*[_answer] * 40) as server:
-        for name in ("hand", "judge"):
-            config = {"model": name, "base_url": server.url, "key_env": "MODEL_KEY"}
-            AgentProfile.objects.create(
-                name=name,
-                provider="anthropic",
-                config=config | {"max_tokens": 400},
-                input_usd_per_mtok=3,
-                output_usd_per_mtok=15,
-            )
+    with models() as server:
         yield server
-
-
-def _answer(request: Request) -> Answer:
-    last = request.body["messages"][-1]["content"]
-    if request.body["model"] == "judge":
-        return says(scenes.review("pass" if "+2" in str(last) else "continue", "write 2"))
-    if isinstance(last, list) and last[0]["type"] == "tool_result":
-        return says("done")
-    content = "2\n" if "write 2" in str(last) else "1\n"
-    return wants(("write_file", {"path": "n", "content": content}))
-
-
-def request_of(repo: Path) -> TaskRequest:
-    """Two rounds of a model that writes, a check in the sandbox and a model that judges."""
-    scenes.repository(repo, n="0\n")
-    scenes.project()
-    return TaskRequest(
-        pattern="implement_verify",
-        title="count to two",
-        spec={"task": "Count.", "test": "test $(cat n) -gt 0", "yield_after_each": False},
-        limits={"iterations": 3},
-        agents={"implementer": "hand", "reviewer": "judge"},
-        repo=str(repo),
-    )
-
-
-def assert_ends_as_ever(run: Run, provider: MessagesServer, lost: int) -> None:
-    """Two rounds, every step once, each lost answer paid once, and never less than was billed."""
-    (status, reason, iterations, errors, *_), used, reserved, attempts, steps = rows_of(run)
-    assert (status, reason, iterations, errors) == ("succeeded", "accepted", 2, 0)
-    assert [attempt[:3] for attempt in attempts] == [(1, "judged", True), (2, "judged", True)]
-    assert steps == [(no, seq, "done") for no in (1, 2) for seq in range(1, 6)]
-    assert len({attempt[3] for attempt in attempts}) == 2
-    assert reserved == Amount()
-    assert not Reservation.objects.filter(run=run, state__in=["reserved", "in_flight"]).exists()
-    assert used.model_calls == CALLS + lost
-    billed = provider.billed("input_tokens", "output_tokens")
-    assert len(provider.books) <= used.model_calls
-    assert billed <= used.tokens
-    assert lost or (len(provider.books), billed) == (CALLS, used.tokens)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -125,7 +71,7 @@ def assert_ends_as_ever(run: Run, provider: MessagesServer, lost: int) -> None:
 def test_an_attempt(
     point: str, mode: str, log: Path, tmp_path: Path, provider: MessagesServer
 ) -> None:
-    run = accept(request_of(tmp_path / "repo"), project=scenes.project(), user=None).runs.get()
+    run = counting(tmp_path / "repo")
     case = Disturbed(log, point, mode)
     case.dies()
     case.time_passes()
@@ -158,7 +104,7 @@ def test_a_submission(
 def test_a_sweep(
     point: str, mode: str, log: Path, tmp_path: Path, provider: MessagesServer
 ) -> None:
-    run = accept(request_of(tmp_path / "repo"), project=scenes.project(), user=None).runs.get()
+    run = counting(tmp_path / "repo")
     lost = Disturbed(log, "sent", "kill")
     lost.dies()
     lost.time_passes()
