@@ -371,14 +371,17 @@ def main(names: Sequence[str]) -> int:
             finally:
                 free.put(tree)
 
-        verdicts = list(pool.map(one, wanted))
-    print("| guard taken out | killed by | s |", "|---|---|---|", sep="\n")
-    for verdict in verdicts:
-        by = f"`{verdict.killed_by}`" if verdict.killed_by else "**SURVIVED**"
-        print(f"| {verdict.mutant.name} | {by} | {verdict.seconds:.0f} |")
+        print("| guard taken out | killed by | s |", "|---|---|---|", sep="\n")
+        verdicts = [_printed(verdict) for verdict in pool.map(one, wanted)]
     killed = sum(bool(verdict.killed_by) for verdict in verdicts)
     print(f"\n{killed} of {len(verdicts)} killed")
     return 0 if killed == len(verdicts) else 1
+
+
+def _printed(verdict: Verdict) -> Verdict:
+    by = f"`{verdict.killed_by}`" if verdict.killed_by else "**SURVIVED**"
+    print(f"| {verdict.mutant.name} | {by} | {verdict.seconds:.0f} |", flush=True)
+    return verdict
 
 
 if __name__ == "__main__":

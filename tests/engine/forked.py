@@ -93,6 +93,13 @@ def work() -> None:
         run_iteration(*message, worker=f"forked-{os.getpid()}")
 
 
+def sweep() -> None:
+    """One sweep alone."""
+    from workers import sweeper
+
+    sweeper.run_pass()
+
+
 def _next_message() -> tuple[int, int] | None:
     with app.connection_for_read() as broker:
         queue = broker.SimpleQueue(app.conf.task_default_queue, no_ack=True)
