@@ -44,6 +44,26 @@ def _tools(settings: Any) -> None:
     settings.LOOPWARDEN_TOOLS = TOOLS
 
 
+def test_rc138_words_of_rejection_reach_a_prompt_that_another_process_writes(
+    log: Path, tmp_path: Path
+) -> None:
+    words = "Use the event bus; keep the public API."
+    task = plan_task(
+        [plan(PAY)],
+        [ACCEPT],
+        executor=[parameters(book=str(tmp_path / "book"), amount=1), "The text."],
+        reviser=[plan(step("c", tool=None, acceptanceCriteria=["a.txt exists"]))],
+        spec={"tools": ["pay"]},
+    )
+    run = scenes.drive(task.runs.get())
+    decide(run, "reject", words)
+    assert Forked(log, forked.work).ended() == 0
+    run.refresh_from_db()
+    assert run.status == "succeeded"
+    assert words in artifacts.get_text(Step.objects.get(run=run, role="reviser").prompt)
+    assert not (tmp_path / "book").exists()
+
+
 def test_rc140_each_of_three_gates_in_one_run_moves_it(tmp_path: Path) -> None:
     """Guidance on a question, an edit of the action, and the approval of the edited one."""
     book = tmp_path / "book"
