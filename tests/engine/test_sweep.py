@@ -36,7 +36,6 @@ OF_AN_ATTEMPT = {
     "sent": 1,
     "answered": 1,
     "settled": 0,
-    "recorded-1": 0,
     "recorded-2": 0,
     "recorded-4": 0,
     "decided": 0,
