@@ -12,6 +12,8 @@ from django.contrib.auth import get_user_model
 from django.db.models.functions import Now
 
 from loops import gates
+from loops.core.plan_states import ApprovalRequired
+from loops.core.tooling import ToolGrant, ToolUse, action_digest
 from loops.figures import effective_status
 from loops.models import Escalation, Run, Step
 from loops.store import artifacts
@@ -21,6 +23,7 @@ from tests.engine.forked import Forked
 from tests.engine.plan_tasks import ACCEPT, TOOLS, decide, open_item, paying, plan_task
 from tests.loops.patterns.plan_scenes import parameters, plan, step
 from workers import sweeper
+from workers.run_tools import RunTools
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.worker]
 
@@ -42,6 +45,17 @@ def log(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def _tools(settings: Any) -> None:
     settings.LOOPWARDEN_TOOLS = TOOLS
+
+
+def test_rc132_a_tool_itself_wants_the_approval_of_exactly_this(tmp_path: Path) -> None:
+    """Whatever a pattern says was approved: the digest is that of what is about to run."""
+    run = paying(tmp_path / "book").runs.get()
+    nothing: Any = None  # it must refuse before it needs a recorder or a workspace
+    tools = RunTools(run, ToolGrant(names=("pay",)), nothing, nothing, nothing)
+    use = ToolUse(key="k", tool="pay", parameters={"book": "b", "amount": 120})
+    for approved in ("", action_digest("pay", {"book": "b", "amount": 12})):
+        with pytest.raises(ApprovalRequired):
+            tools.use(use, approved=approved)
 
 
 def test_rc138_words_of_rejection_reach_a_prompt_that_another_process_writes(
