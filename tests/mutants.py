@@ -31,6 +31,8 @@ LEDGER, BUDGETS = "tests/loops/store/test_ledger.py", "tests/workers/test_budget
 SLOTS, GATES = "tests/workers/test_slots.py", "tests/loops/test_gates.py"
 RECORDER, DISPATCH = "tests/workers/test_recorder.py", "tests/workers/test_dispatch.py"
 SWEEP = "tests/engine/test_sweep_gates.py"
+CASES = "tests/engine/test_restart_cases.py"
+OF_A_WAKEUP = f"{CASES}::test_a_wakeup_that_somebody_is_publishing_is_left_to_them"
 APPROVALS = "tests/engine/test_approval_cases.py"
 OF_A_TOOL = f"{APPROVALS}::test_rc132_a_tool_itself_wants_the_approval_of_exactly_this"
 
@@ -233,7 +235,7 @@ MUTANTS = (
         "workers/dispatch.py",
         "        if not unsent.filter(pk=wakeup.pk).update(tried_at=Now()):",
         "        if not unsent.filter(pk=wakeup.pk).update(tried_at=None):",
-        (DISPATCH,),
+        (OF_A_WAKEUP,),
     ),
     Mutant(
         "sweeper: a lost message stays lost",

@@ -20,6 +20,7 @@ from tests.engine.counting import CALLS, answer_of, assert_ends_as_ever, countin
 from tests.engine.disturbed import Disturbed, kept_output, rows_of, start_server
 from tests.engine.forked import Forked
 from tests.messages_server import Answer, MessagesServer, Request
+from workers import dispatch
 from workers.app import ITERATE, app
 from workers.commands import OUTPUT_CAP
 
@@ -67,6 +68,16 @@ def test_rc148_a_message_that_comes_again_during_the_work_does_nothing(
         assert first.ended() == 0
         assert_ends_as_ever(run, provider, 0)
     assert set(run.attempts.values_list("claims", flat=True)) == {1}
+
+
+def test_a_wakeup_that_somebody_is_publishing_is_left_to_them(log: Path) -> None:
+    scenes.pair_task([scenes.code("one")], [scenes.APPROVED])
+    first = Disturbed(log, "published", "stop")
+    first.dies()
+    assert dispatch.publish_unsent() == 0
+    first.time_passes()
+    assert dispatch.publish_unsent() == 1
+    first.comes_back()
 
 
 @pytest.mark.parametrize(("on_limit", "status"), [("stop", "failed"), ("gate", "at_gate")])
