@@ -15,7 +15,7 @@ ifdef PYTHON
 export PYTHON
 endif
 
-.PHONY: help install dev up demo test test-postgres test-long test-model upgrade-drill lint clean
+.PHONY: help install dev up demo test test-postgres test-long test-model upgrade-drill mutants lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -56,6 +56,9 @@ test-long: dev ## 20,000 examples of the state machine instead of 150 (hours)
 
 upgrade-drill: dev ## upgrade from FROM=REVISION while its workers go on
 	$(PY) -m tests.upgrade $(FROM)
+
+mutants: dev ## take out one guard of the protocol at a time: the tests must notice (ARGS=gate)
+	$(PY) -m tests.mutants $(ARGS)
 
 lint: dev ## style, types, layers, missing migrations
 	$(PY) -m ruff check .

@@ -16,11 +16,11 @@ from kombu.exceptions import OperationalError
 
 from loops.admission import Scope
 from loops.core.lifecycle import RunStatus
+from loops.crashpoints import reach
 from loops.models import Outbox, Run
 from loops.store import attempts, holds
 from workers import slots
 from workers.app import ITERATE, app
-from workers.crashpoints import reach
 from workers.turns import Turns
 
 log = logging.getLogger(__name__)

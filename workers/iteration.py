@@ -15,6 +15,7 @@ from loops import admission, gates
 from loops.core.contract import Progress, Turn, advance
 from loops.core.effects import Effects
 from loops.core.errors import LimitReached, UndoFailed
+from loops.crashpoints import reach
 from loops.models import AgentProfile, Decision, Escalation, Run
 from loops.patterns import get
 from loops.patterns.base import BuildInfo, Pattern
@@ -24,7 +25,6 @@ from workers import conclude, dispatch, graphs, slots, stopping
 from workers.box import Box
 from workers.breaker import EVENT as OVERLOADED
 from workers.breaker import ProviderBusy
-from workers.crashpoints import reach
 from workers.effects import RunCommands, RunWorkspace
 from workers.evidence import gather
 from workers.lease import Lease, draining, heart
@@ -50,6 +50,7 @@ def run_iteration(run_id: int, attempt_no: int, *, worker: str) -> None:
     5. Commit what it came to, in one transaction under the lease's token.
     6. Free the slots, let its graph react, and put the next wake-ups on the broker.
     """
+    reach("delivered")
     claim = attempts.claim(run_id, attempt_no, worker=worker)
     if claim is None:
         stopping.turn_away(run_id, attempt_no)
@@ -66,6 +67,7 @@ def run_iteration(run_id: int, attempt_no: int, *, worker: str) -> None:
                 _attempt(run, lease)
     finally:
         _free(lease)
+    reach("freed")
     if run.graph_id is not None:
         graphs.move(run.graph_id)
     dispatch.run_pass()

@@ -63,6 +63,11 @@ class Lease:
         return slots.holder(self.claim.run_id, self.claim.token)
 
     @property
+    def outstayed(self) -> bool:
+        """Whether it ran out by the local clock, though no heartbeat has noticed yet."""
+        return time.monotonic() > self._renewed + settings.LOOPWARDEN_LEASE_SECONDS
+
+    @property
     def seconds_left(self) -> float:
         """Until the attempt's own deadline or the run's, whichever comes first."""
         return max(0.0, self.deadline - time.monotonic())

@@ -18,10 +18,10 @@ from django.db import connection
 from loops import feed
 from loops.core.errors import AgentFault, LoopwardenError
 from loops.core.limits import Amount, Limits, first_refusal
+from loops.crashpoints import reach
 from loops.models import Run, Step, StepStatus
 from loops.store import ledger
 from workers import budgets
-from workers.crashpoints import reach
 from workers.lease import Lease, draining
 
 log = logging.getLogger(__name__)
@@ -126,6 +126,7 @@ class Recorder:
         reservation = self._admit(effect.call(seq), effect.worst)
         feed.step_changed(self.lease.claim.run_id)
         reach("sent")
+        self._still_ours()
         with released_db(), self._failing(seq, reservation, effect):
             performed = act()
         self._record(seq, reservation, effect, performed)
@@ -154,11 +155,12 @@ class Recorder:
                     continue
                 try:
                     reservation = self._admit(effect.call(seq), effect.worst)
+                    feed.step_changed(self.lease.claim.run_id)
+                    reach("sent")
+                    self._still_ours()
                 except LoopwardenError as error:
                     errors[seq] = error
                     break
-                feed.step_changed(self.lease.claim.run_id)
-                reach("sent")
                 started[pool.submit(act)] = (seq, reservation, effect)
             self._gather(started, note, found, errors)
         if errors:
@@ -202,6 +204,12 @@ class Recorder:
             self._settle(seq, reservation, _failed(error), effect.worst)
             raise
 
+    def _still_ours(self) -> None:
+        # A process that was frozen since it marked the step as sent must not send it now: the
+        # attempt may have another worker, or a person may have said that it did not happen.
+        if self.lease.outstayed:
+            raise ledger.LeaseLost
+
     def _record(self, seq: int, reservation: int, effect: Effect, performed: Performed) -> None:
         reach("answered")
         usage = performed.usage
@@ -243,6 +251,7 @@ class Recorder:
             reach("reserved")
             try:
                 if budgets.admit(claim.run_id, reservation, worst, self._limits):
+                    reach("counted")
                     if ledger.send(reservation):
                         return reservation
                     ledger.release(reservation)
@@ -265,6 +274,7 @@ class Recorder:
     ) -> None:
         claim = self.lease.claim
         recorded = ledger.settle(claim, seq, reservation, outcome)
+        reach("settled")
         feed.step_changed(claim.run_id)
         actual = Amount(
             model_calls=worst.model_calls,

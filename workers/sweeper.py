@@ -15,10 +15,12 @@ from django.db.models.functions import Now
 from loops import gates
 from loops.admission import scopes_of
 from loops.core.lifecycle import SENTENCES, TERMINAL, RunStatus, StopReason
+from loops.crashpoints import reach
 from loops.models import (
     AgentProfile,
     Attempt,
     Decision,
+    EscalationStatus,
     OnLimit,
     Outbox,
     Reservation,
@@ -81,7 +83,7 @@ def end_at_deadline(run: Run) -> bool:
             actor="system",
             kind="deadline",
         )
-        gates.withdraw(run.pk)
+        gates.withdraw(run.pk, EscalationStatus.EXPIRED)
     return True
 
 
@@ -130,7 +132,9 @@ def _recover(found: Run) -> bool:
         return False
     attempt = Attempt.objects.get(run=run, no=run.attempt_no)
     if attempt.claims < MOST_CLAIMS:
-        return attempts.take_back(run) and _free(run)
+        taken = attempts.take_back(run)
+        reach("taken-back")
+        return taken and _free(run)
     sentence = f"Its worker died {attempt.claims} times during attempt {attempt.no}."
     if run.task.on_limit == OnLimit.GATE:
         gates.park_without_worker(

@@ -13,6 +13,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from loops.core.lifecycle import TERMINAL, RunStatus, StopReason, check_move
+from loops.crashpoints import reach
 from loops.models import Attempt, AttemptStatus, Outbox, Run
 from loops.statements import as_json, execute, fetch
 from loops.store import events, lanes
@@ -89,6 +90,7 @@ def claim(run_id: int, no: int, *, worker: str) -> Claim | None:
             seq=seq,
             data={"no": no, "token": token, "claims": claims},
         )
+        reach("claiming")
     return Claim(
         run_id=run_id,
         no=no,
@@ -131,7 +133,9 @@ def finish(claim: Claim, conclusion: Conclusion) -> bool:
     """
     check_move(RunStatus.RUNNING, conclusion.status)
     with transaction.atomic():
-        return apply(claim, conclusion)
+        kept = apply(claim, conclusion)
+        reach("finishing")
+    return kept
 
 
 def apply(claim: Claim, conclusion: Conclusion) -> bool:

@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 from loops.core.errors import LoopwardenError
 from loops.core.lifecycle import RunStatus
 from loops.core.limits import Amount, first_refusal
+from loops.crashpoints import reach
 from loops.models import Reservation, ReservationState, Run, Step, StepStatus
 from loops.statements import as_json, execute, fetch
 from loops.store import holds
@@ -137,6 +138,7 @@ def close_lost(run_id: int, live_token: int) -> int:
                 closed += _close(reservation.pk, ReservationState.RELEASED, tokens=0, cost=0)
             else:
                 closed += _close(reservation.pk, ReservationState.UNKNOWN, tokens=None, cost=None)
+        reach("closing")
     return closed
 
 

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from loops import clock
 from loops.core.errors import ContractError, LoopwardenError
 from loops.core.limits import Limits
+from loops.crashpoints import reach
 from loops.models import (
     AgentProfile,
     Graph,
@@ -133,11 +134,13 @@ def submit(
             task = store(submission, project, user)
             if request_key is not None:
                 IdempotencyKey.objects.create(task=task, **asdict(request_key))
+            reach("submitting")
     except IntegrityError:
         # Ten equal requests at once: one of them stored its key, the others answer with its task.
         if request_key is not None and (known := known_task(request_key)):
             return known
         raise
+    reach("submitted")
     return task
 
 

@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from loops import feed
-from workers import crashpoints
-from workers.crashpoints import Crash
+from loops import crashpoints, feed
+from loops.crashpoints import Crash
 
 _mine = threading.local()
 
