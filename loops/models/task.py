@@ -9,11 +9,17 @@ from django.db import models
 
 
 class Project(models.Model):
-    """A tenant. `max_running` caps how many of its attempts run at once."""
+    """A tenant. `max_running` caps how many of its attempts run at once.
+
+    The daily caps hold for each calendar day of `time_zone`; None is no cap.
+    """
 
     slug = models.SlugField(unique=True)
     name = models.CharField(max_length=200)
     max_running = models.PositiveIntegerField(default=16)
+    daily_tokens = models.PositiveBigIntegerField(null=True)
+    daily_cost_microusd = models.PositiveBigIntegerField(null=True)
+    time_zone = models.CharField(max_length=64, default="UTC", db_default="UTC")
     created_at = models.DateTimeField(auto_now_add=True)
 
     def __str__(self) -> str:

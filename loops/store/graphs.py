@@ -15,7 +15,7 @@ from loops.core import graph as core
 from loops.core.graph_run import AskGovernor, End, NodeResult
 from loops.core.limits import Limits
 from loops.models import Graph, GraphEdge, GraphEvent, GraphNode, GraphStatus, Project, Run, Task
-from loops.models.graph import COUNTED
+from loops.models.budget import COUNTED
 from loops.store.graph_scenes import Scene
 from loops.store.submit import Submission, start_run, store
 
