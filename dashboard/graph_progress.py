@@ -9,7 +9,8 @@ from dashboard.progress import Stopped
 from dashboard.results import how_to_take
 from loops.core.graph import EdgeKind, GraphOutcome
 from loops.core.lifecycle import RunStatus
-from loops.figures import dollars, outcome_words
+from loops.core.money import dollars
+from loops.figures import outcome_words
 from loops.graph_figures import graph_words, waiting_words
 from loops.models import Graph, Run
 

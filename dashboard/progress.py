@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 from loops.core.errors import LoopwardenError
 from loops.core.lifecycle import RunStatus
-from loops.figures import dollars, effective_status, outcome_words
+from loops.core.money import dollars
+from loops.figures import effective_status, outcome_words
 from loops.models import Event, Run
 
 _POLL_SECONDS = 0.2

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
 
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from loops.core.contract import Judgment
 from loops.core.lifecycle import LIMIT_REASONS, SENTENCES, RunStatus, StopReason
+from loops.core.money import dollars
 from loops.models import (
     Attempt,
     AttemptStatus,
@@ -253,13 +253,6 @@ def in_words(axis: str, amount: int) -> str:
     if axis == "active_seconds":
         return f"{amount} s of working time"
     return f"{amount} {axis.replace('_', ' ')}"
-
-
-def dollars(microusd: int) -> str:
-    """Micro-dollars as a decimal string: cents for people, more digits only where they matter."""
-    amount = Decimal(microusd) / 1_000_000
-    cents = amount.quantize(Decimal("0.01"))
-    return f"{cents}" if cents == amount or amount >= 1 else f"{amount.normalize():f}"
 
 
 def attempts_of(run: Run) -> list[Attempt]:

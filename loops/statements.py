@@ -25,11 +25,13 @@ _JSON = {"sqlite": r"%(\1)s", "postgresql": r"%(\1)s::jsonb"}
 @cache
 def _statements(vendor: str) -> dict[str, str]:
     text = Path(__file__).with_name("statements.sql").read_text()
+    bodies = dict(
+        re.findall(r"^-- (\w+): [^\n]*\n(.*?)(?=^-- |\Z)", text, re.MULTILINE | re.DOTALL)
+    )
     found: dict[str, str] = {}
-    for name, body in re.findall(
-        r"^-- (\w+): [^\n]*\n(.*?)(?=^-- |\Z)", text, re.MULTILINE | re.DOTALL
-    ):
-        sql = body.strip().replace("{now}", _CLOCKS[vendor])
+    for name, body in bodies.items():
+        sql = re.sub(r"\{part:(\w+)\}", lambda part: bodies[part[1]].strip(), body.strip())
+        sql = sql.replace("{now}", _CLOCKS[vendor])
         sql = re.sub(r"\{after:(\w+)\}", _LATER[vendor], sql)
         found[name] = re.sub(r"\{json:(\w+)\}", _JSON[vendor], sql)
     return found

@@ -105,7 +105,10 @@ def limited(error: LimitReached, facts: Facts) -> Ending:
     if error.owner == "graph":
         reason = f"What its graph may spend is used. {SENTENCES[cause]} {error.details}"
         return _stop_at_limit(cause, reason, draft)
-    return _at_limit(facts, cause, f"{SENTENCES[cause]} {error.details}", draft)
+    reason = f"{SENTENCES[cause]} {error.details}"
+    if error.owner == "project-day":
+        reason = f"One call asks for more than its project may spend in a day. {reason}"
+    return _at_limit(facts, cause, reason, draft)
 
 
 def failed(error: Exception, facts: Facts) -> Ending:

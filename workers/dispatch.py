@@ -17,7 +17,7 @@ from kombu.exceptions import OperationalError
 
 from loops.core.lifecycle import RunStatus
 from loops.models import AgentProfile, Outbox, Project, Run
-from loops.store import attempts
+from loops.store import attempts, days
 from workers import slots
 from workers.app import ITERATE, app
 from workers.crashpoints import reach
@@ -95,7 +95,7 @@ def waiting() -> QuerySet[Run]:
         admitted_at__isnull=True,
         cancel_requested=False,
         next_at__lte=Now(),
-    )
+    ).exclude(task__project__in=days.used_up().values("project"))
 
 
 def _in_turn() -> Iterator[Run]:

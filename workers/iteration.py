@@ -34,7 +34,7 @@ from workers.sandbox import detect
 log = logging.getLogger(__name__)
 
 _AWAY_SECONDS = 5
-_NOT_THE_LOOPS = (ledger.LeaseLost, Draining, CountersAway, DatabaseError)
+_NOT_THE_LOOPS = (ledger.LeaseLost, ledger.DayUsedUp, Draining, CountersAway, DatabaseError)
 
 
 def run_iteration(run_id: int, attempt_no: int, *, worker: str) -> None:
@@ -79,6 +79,9 @@ def _attempt(run: Run, lease: Lease) -> None:
     except CountersAway as error:
         attempts.hand_back(claim, why=str(error), delay_seconds=_AWAY_SECONDS)
         return
+    except ledger.DayUsedUp as error:
+        attempts.hand_back(claim, why=str(error), delay_seconds=_AWAY_SECONDS)
+        return
     reach("decided")
     if ending.proposal is None:
         kept = attempts.finish(claim, ending.conclusion)
@@ -119,7 +122,7 @@ def _perform(
     try:
         box.prepare()
         sandbox = detect(settings.LOOPWARDEN_SANDBOX)
-        recorder = Recorder(lease, run.limits, replayable=box.has)
+        recorder = Recorder(lease, replayable=box.has)
         commands = RunCommands(recorder, box, sandbox)
         agents = RunAgents(run, recorder, box, commands)
         workspace = RunWorkspace(recorder, box)

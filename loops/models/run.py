@@ -7,8 +7,8 @@ from django.db import models
 from django.db.models import F, Q
 
 from loops.core.lifecycle import SENTENCES, TERMINAL, RunStatus, StopReason
-from loops.core.limits import Limits
-from loops.models.budget import Budget
+from loops.core.limits import Amount, Limits
+from loops.models.budget import COUNTED, Budget
 from loops.models.task import Task
 
 
@@ -315,3 +315,8 @@ class Reservation(models.Model):
                 condition=Q(state__in=[ReservationState.RESERVED, ReservationState.IN_FLIGHT]),
             ),
         ]
+
+    @property
+    def worst(self) -> Amount:
+        """What it may use at most."""
+        return Amount(**{axis: getattr(self, f"est_{axis}") for axis in COUNTED})

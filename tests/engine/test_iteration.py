@@ -76,7 +76,7 @@ def test_a_limit_refuses_the_next_call_before_it_is_made() -> None:
     run = scenes.drive(task.runs.get())
     assert (run.status, run.stop_reason) == ("budget_exhausted", "cost")
     assert run.used.cost_microusd == 6_000
-    assert "Cap 7000, used 6000, reserved 0, asked 3000." in run.reason
+    assert "Cap $0.007, used $0.006, reserved $0.00, asked $0.003." in run.reason
     assert run.result is not None
     assert run.result["limit"] == "cost"
 

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from loops import figures
 from loops.core.lifecycle import RunStatus, StopReason
+from loops.core.money import dollars
 from loops.figures import Meter
 from loops.models import Attempt, Run
 
@@ -132,4 +133,4 @@ def test_rc061_a_run_says_whether_a_limit_stopped_it() -> None:
 def test_dollars_have_cents_and_more_digits_only_where_they_matter(
     microusd: int, shown: str
 ) -> None:
-    assert figures.dollars(microusd) == shown
+    assert dollars(microusd) == shown
