@@ -34,6 +34,8 @@ from workers.sandbox import detect
 log = logging.getLogger(__name__)
 
 _AWAY_SECONDS = 5
+_HELD_SECONDS = 30
+"""Calls of other runs hold what this one needs of the project's day."""
 _NOT_THE_LOOPS = (ledger.LeaseLost, ledger.DayUsedUp, Draining, CountersAway, DatabaseError)
 
 
@@ -80,7 +82,9 @@ def _attempt(run: Run, lease: Lease) -> None:
         attempts.hand_back(claim, why=str(error), delay_seconds=_AWAY_SECONDS)
         return
     except ledger.DayUsedUp as error:
-        attempts.hand_back(claim, why=str(error), delay_seconds=_AWAY_SECONDS)
+        # A closed day keeps it from being admitted: then a grant needs to wake nobody.
+        delay = _HELD_SECONDS if error.goes_on_at is None else 0
+        attempts.hand_back(claim, why=str(error), delay_seconds=delay)
         return
     reach("decided")
     if ending.proposal is None:

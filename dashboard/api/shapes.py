@@ -10,7 +10,7 @@ from typing import Any
 from django.urls import reverse
 
 from dashboard.timeline import AttemptLine, StepLine
-from loops import figures
+from loops import day_figures, figures
 from loops.models import Escalation, Event, Run, Task
 
 CURRENCY = "USD"
@@ -59,6 +59,7 @@ def run_head(run: Run) -> dict[str, Any]:
         "number": run.number,
         "task": run.task_id,
         "status": status.value,
+        "waits_for": "budget" if figures.waits_for_budget(run) else None,
         "stop_reason": str(stop_reason),
         "outcome": figures.outcome_words(run),
         "reason": figures.sentence(run),
@@ -82,9 +83,25 @@ def run_shape(run: Run, lines: list[AttemptLine], *, earlier: bool) -> dict[str,
         "attempts": [_attempt(line) for line in reversed(lines)],
         "earlier_attempts_left_out": earlier,
         "account": account_shape(run),
+        "project_day": _project_day(run),
         "cap_hits": _cap_hits(run.task),
         "calibration": asdict(figures.calibration(run.task)),
         "result": run.result,
+    }
+
+
+def _project_day(run: Run) -> dict[str, Any] | None:
+    """What its project's day still admits; None without a daily cap, or when it has ended."""
+    day = day_figures.day_of(run)
+    if day is None:
+        return None
+    return {
+        "date": day.date.isoformat(),
+        "time_zone": day.project.time_zone,
+        "ends_at": when(day.ends_at),
+        "meters": [meter_shape(meter) for meter in day_figures.day_meters(day)],
+        "used_up": day.used_up,
+        "why": day_figures.why_waiting(day) if day.used_up else "",
     }
 
 

@@ -22,10 +22,19 @@ from dashboard.timeline import AttemptLine, timeline
 from dashboard.views.fragments import live_page
 from loops import gates
 from loops.core.lifecycle import RunStatus
-from loops.figures import account, calibration, cap_hits, effective_status, meters, sentence
-from loops.models import Escalation, Run
+from loops.day_figures import day_meters, day_of, why_waiting
+from loops.figures import (
+    account,
+    calibration,
+    cap_hits,
+    effective_status,
+    meters,
+    sentence,
+    waits_for_budget,
+)
+from loops.models import Escalation, ProjectDay, Run
 from loops.patterns import UnknownPattern, get
-from loops.store import artifacts
+from loops.store import artifacts, days
 
 TABS = {
     "timeline": "Timeline",
@@ -49,7 +58,7 @@ def task(request: HttpRequest, pk: int) -> HttpResponse:
     before = _number(request, "before")
     lines, earlier = timeline(run, most=MOST_ATTEMPTS, before=before)
     item = open_items().filter(run=run).first() if run.status == RunStatus.AT_GATE else None
-    now = timezone.now()
+    now, day = timezone.now(), day_of(run)
     result = run.result if isinstance(run.result, dict) else {}
     context: dict[str, Any] = {
         "section": "tasks",
@@ -57,8 +66,8 @@ def task(request: HttpRequest, pk: int) -> HttpResponse:
         "task": run.task,
         "tabs": TABS,
         "tab": tab,
-        "why": _why(run),
-        "meters": meters(run),
+        "why": _why(run, day),
+        "meters": [*meters(run), *(day_meters(day) if day else ())],
         "clocks": clocks(run, now),
         "lines": lines,
         "earlier": lines[-1].attempt.no if earlier else None,
@@ -109,20 +118,22 @@ def artifact(request: HttpRequest, pk: int, digest: str) -> HttpResponse:
 
 
 def _newest_run(task_id: int) -> Run:
-    found = Run.objects.select_related("task__project", "task__created_by")
+    found = days.marked(Run.objects.select_related("task__project", "task__created_by"))
     run = found.filter(task_id=task_id).order_by("-number").first()
     if run is None:
         raise Http404
     return run
 
 
-def _why(run: Run) -> str:
+def _why(run: Run, day: ProjectDay | None) -> str:
     """One sentence: why it is where it is."""
     status, _ = effective_status(run)
     if status is not RunStatus(run.status):
         return sentence(run)
     if run.cancel_requested and not run.is_terminal:
         return "It stops as soon as its worker hears of the cancel."
+    if day is not None and waits_for_budget(run):
+        return why_waiting(day)
     if run.sentence and status is not RunStatus.RUNNING:
         return run.sentence
     if status is RunStatus.QUEUED:

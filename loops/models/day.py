@@ -38,6 +38,15 @@ class ProjectDay(Budget):
     def __str__(self) -> str:
         return f"{self.project} on {self.date}"
 
+    @property
+    def used_up(self) -> bool:
+        """Whether nothing more is admitted; `loops.store.days.used_up` says the same in SQL."""
+        spent = (
+            (self.limit_tokens, self.used.tokens),
+            (self.limit_cost_microusd, self.used.cost_microusd),
+        )
+        return self.closed or any(cap is not None and used >= cap for cap, used in spent)
+
 
 class DayGrant(models.Model):
     """What a person added to one day of a project. Rows are never edited."""

@@ -70,6 +70,9 @@ class Run(Budget):
     ended_at = models.DateTimeField(null=True)
     updated_at = models.DateTimeField(auto_now=True)
 
+    day_used_up = False
+    """Whether its project's day admits nothing more, where `loops.store.days.marked` read it."""
+
     class Meta(Budget.Meta):
         constraints = [
             *Budget.Meta.constraints,

@@ -6,13 +6,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 
 from loops.core.days import local_day
 from loops.core.errors import LimitReached
 from loops.core.limits import Amount
-from loops.models import DayGrant, Project, ProjectDay
+from loops.models import DayGrant, Project, ProjectDay, Run
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -36,6 +36,12 @@ def used_up() -> QuerySet[ProjectDay]:
     for axis in CAPPED:
         spent |= Q(**{f"limit_{axis}__lte": F(f"used_{axis}") + F(f"overrun_{axis}")})
     return current().filter(spent)
+
+
+def marked(runs: QuerySet[Run]) -> QuerySet[Run]:
+    """The runs, each with `day_used_up`, without a query more."""
+    mark = {"day_used_up": Exists(used_up().filter(project=OuterRef("task__project")))}
+    return runs.annotate(**mark)
 
 
 def today(project_id: int) -> ProjectDay:
