@@ -27,7 +27,7 @@ ZONES = (
 
 @given(
     st.sampled_from(ZONES),
-    st.datetimes(datetime(2000, 1, 1), datetime(2037, 1, 1), timezones=st.just(UTC)),
+    st.integers(946_684_800, 2_114_380_800).map(lambda at: datetime.fromtimestamp(at, UTC)),
 )
 @example("Pacific/Apia", datetime(2011, 12, 30, 10, tzinfo=UTC))
 @example("America/Havana", datetime(2026, 11, 1, 4, 30, tzinfo=UTC))
