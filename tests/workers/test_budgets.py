@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from loops import feed
 from loops.core.errors import LimitReached
@@ -68,41 +66,6 @@ def test_rc069_of_calls_made_at_once_only_those_that_fit_are_made() -> None:
     answers = rows.together(9, one)
     assert sorted(map(str, answers)) == ["admitted"] * 2 + ["cost"] * 6 + ["watched"]
     assert max(peaks) == 800_000
-
-
-def test_a_thousand_calls_with_lost_counters_in_between_stay_below_the_cap() -> None:
-    if connection.vendor == "sqlite":
-        with connection.cursor() as cursor:
-            cursor.execute("PRAGMA journal_mode=WAL")
-    run, claim = rows.claimed(limit_tokens=40_000)
-    spent: list[int] = []
-
-    def one(number: int) -> int:
-        chance, mine = random.Random(number), _recorder(run, claim, 1_000 * number)  # noqa: S311
-        refusals = 0
-        for turn in range(63):
-            if number == 0 and turn % 9 == 0:
-                feed.client().flushall()
-            tokens = chance.choice([100, 100, 60])
-
-            def act(tokens: int = tokens) -> Performed:
-                spent.append(tokens)
-                return _used(tokens)
-
-            try:
-                _ask(mine, CALL, act)
-            except LimitReached:
-                refusals += 1
-        return refusals
-
-    refusals = rows.together(16, one)
-    assert all(isinstance(answer, int) for answer in refusals), refusals
-    run.refresh_from_db()
-    assert len(spent) + sum(map(int, refusals)) == 16 * 63  # type: ignore[arg-type]
-    assert 39_900 < sum(spent) <= 40_000
-    assert (run.used.tokens, run.reserved.tokens) == (sum(spent), 0)
-    assert set(rows.states(run)) <= {"settled", "void", "released"}
-    assert rows.counters(run).get("tokens", sum(spent)) >= sum(spent)
 
 
 def test_counters_that_are_gone_are_rebuilt_from_the_ledger() -> None:
