@@ -38,7 +38,7 @@ def test_caps_zone_and_grants_are_set_from_the_command_line(project: Project) ->
     [
         (
             ["set", "nobody", "--daily-cost", "1"],
-            "there is no project 'nobody'; there are: payments",
+            "no project 'nobody'; there are: payments",
         ),
         (["set", "payments"], "say what to set"),
         (["set", "payments", "--daily-cost", "0"], "--daily-cost: '0' is no positive amount"),
