@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 from loops.core.lifecycle import TERMINAL, RunStatus
 from loops.figures import MOST_SLOTS
 from loops.models import Attempt, Escalation, EscalationStatus, Run
+from loops.store import days
 
 MOST_COUNTED = 1000
 LIVE = tuple(status for status in RunStatus if status not in TERMINAL)
@@ -49,7 +50,7 @@ def items_now(status: str) -> Q:
 def current_runs() -> QuerySet[Run]:
     """The newest run of every task."""
     later = Run.objects.filter(task=OuterRef("task"), number__gt=OuterRef("number"))
-    return Run.objects.filter(~Exists(later))
+    return days.marked(Run.objects.filter(~Exists(later)))
 
 
 def search(words: str) -> Q:

@@ -12,8 +12,9 @@ from django.db.models import QuerySet
 
 from loops import clock
 from loops.core.lifecycle import RunStatus
-from loops.figures import effective_status
-from loops.models import AgentProfile, Project, Run
+from loops.day_figures import why_closed
+from loops.figures import effective_status, waits_for_budget
+from loops.models import AgentProfile, Project, ProjectDay, Run
 
 POOL = "pool"
 
@@ -60,8 +61,8 @@ def rests(profile: AgentProfile, now: datetime | None = None) -> bool:
 def rest_in_words(profile: AgentProfile) -> str:
     """Until when it rests, and why."""
     until = profile.resting_until
-    clock = f"{until:%H:%M:%S} UTC" if until else "it is set again"
-    return f"the agent {profile.name} rests until {clock}, because its provider is overloaded"
+    when = f"{until:%H:%M:%S} UTC" if until else "it is set again"
+    return f"the agent {profile.name} rests until {when}, because its provider is overloaded"
 
 
 def holding() -> QuerySet[Run]:
@@ -78,13 +79,15 @@ def held() -> Counter[str]:
     return counts
 
 
-def why_waiting(run: Run) -> str:
+def why_waiting(run: Run, day: ProjectDay | None = None) -> str:
     """What keeps a queued run from its next attempt, in one sentence; empty for any other run.
 
-    At most two queries; `run.task.project` is read.
+    `day` is its project's, where that has caps. At most two queries; `run.task.project` is read.
     """
     if effective_status(run)[0] is not RunStatus.QUEUED or run.cancel_requested:
         return ""
+    if day is not None and waits_for_budget(run):
+        return why_closed(day)
     if run.admitted_at is not None:
         return "It waits for a worker."
     names = run.task.agents.values()

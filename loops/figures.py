@@ -224,6 +224,8 @@ def outcome_words(run: Run) -> str:
         return "Accepted by a person"
     if reason == StopReason.QUOTA_SKIPPED:
         return "Passed, quota skipped"
+    if waits_for_budget(run):
+        return "Waiting for budget"
     words = {
         RunStatus.QUEUED: "Queued",
         RunStatus.RUNNING: "Running",
@@ -235,6 +237,11 @@ def outcome_words(run: Run) -> str:
         RunStatus.FAILED: "Failed",
     }
     return words[status]
+
+
+def waits_for_budget(run: Run) -> bool:
+    """Whether it starts no attempt before its project's next day or a grant (RC077)."""
+    return effective_status(run)[0] is RunStatus.QUEUED and run.day_used_up
 
 
 def tone(run: Run) -> str:

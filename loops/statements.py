@@ -37,11 +37,13 @@ _JSON = {"sqlite": r"%(\1)s", "postgresql": r"%(\1)s::jsonb"}
 @cache
 def _statements(vendor: str) -> dict[str, str]:
     text = Path(__file__).with_name("statements.sql").read_text()
+    bodies = dict(
+        re.findall(r"^-- (\w+): [^\n]*\n(.*?)(?=^-- |\Z)", text, re.MULTILINE | re.DOTALL)
+    )
     found: dict[str, str] = {}
-    for name, body in re.findall(
-        r"^-- (\w+): [^\n]*\n(.*?)(?=^-- |\Z)", text, re.MULTILINE | re.DOTALL
-    ):
-        found[name] = spelled(body, vendor)
+    for name, body in bodies.items():
+        whole = re.sub(r"\{part:(\w+)\}", lambda part: bodies[part[1]].strip(), body)
+        found[name] = spelled(whole, vendor)
     return found
 
 

@@ -1,6 +1,6 @@
 -- The hot statements, by name. {now} is the database's clock, {epoch} the same in seconds since 1970,
--- {after:x} is x seconds from now,
--- {left:c} is the seconds until column c, {json:x} is a JSON parameter. Everything else in the product goes through the ORM.
+-- {after:x} is x seconds from now, {left:c} the seconds until column c, {json:x} a JSON parameter,
+-- {part:x} the text of x. Everything else in the product goes through the ORM.
 
 -- claim: take the next attempt, if the run is still where the message thinks it is and not held
 UPDATE loops_run SET
@@ -33,35 +33,14 @@ WHERE id = %(run)s AND lease_token = %(token)s AND status = 'running' AND NOT ca
   AND (deadline_at IS NULL OR deadline_at > {now})
   AND NOT EXISTS (SELECT 1 FROM loops_hold h WHERE h.target = 'switch')
 
--- reserve: the authority on the budget; no row: it does not fit on an axis it uses, or no lease
-UPDATE loops_run SET
-  reserved_model_calls = reserved_model_calls + %(model_calls)s,
-  reserved_tool_calls = reserved_tool_calls + %(tool_calls)s,
-  reserved_tokens = reserved_tokens + %(tokens)s,
-  reserved_cost_microusd = reserved_cost_microusd + %(cost_microusd)s,
-  version = version + 1
-WHERE id = %(run)s AND lease_token = %(token)s AND status = 'running' AND NOT cancel_requested
-  AND lease_expires_at > {now} AND (deadline_at IS NULL OR deadline_at > {now})
-  AND NOT EXISTS (SELECT 1 FROM loops_hold h WHERE h.target = 'switch')
-  AND (limit_model_calls IS NULL OR %(model_calls)s = 0
-    OR used_model_calls + reserved_model_calls + %(model_calls)s <= limit_model_calls)
-  AND (limit_tool_calls IS NULL OR %(tool_calls)s = 0
-    OR used_tool_calls + reserved_tool_calls + %(tool_calls)s <= limit_tool_calls)
-  AND (limit_tokens IS NULL OR %(tokens)s = 0
-    OR used_tokens + overrun_tokens + reserved_tokens + %(tokens)s <= limit_tokens)
-  AND (limit_cost_microusd IS NULL OR %(cost_microusd)s = 0
-    OR used_cost_microusd + overrun_cost_microusd + reserved_cost_microusd + %(cost_microusd)s
-      <= limit_cost_microusd)
-RETURNING graph_id
-
--- reserve_graph: the same on what a graph's runs share, after the run's own row
-UPDATE loops_graph SET
+-- booked: part of what reserves, on each of the three budget rows
   reserved_model_calls = reserved_model_calls + %(model_calls)s,
   reserved_tool_calls = reserved_tool_calls + %(tool_calls)s,
   reserved_tokens = reserved_tokens + %(tokens)s,
   reserved_cost_microusd = reserved_cost_microusd + %(cost_microusd)s
-WHERE id = %(graph)s
-  AND (limit_model_calls IS NULL OR %(model_calls)s = 0
+
+-- fits: part of what reserves: an axis that a call does not use does not refuse it
+  (limit_model_calls IS NULL OR %(model_calls)s = 0
     OR used_model_calls + reserved_model_calls + %(model_calls)s <= limit_model_calls)
   AND (limit_tool_calls IS NULL OR %(tool_calls)s = 0
     OR used_tool_calls + reserved_tool_calls + %(tool_calls)s <= limit_tool_calls)
@@ -71,11 +50,31 @@ WHERE id = %(graph)s
     OR used_cost_microusd + overrun_cost_microusd + reserved_cost_microusd + %(cost_microusd)s
       <= limit_cost_microusd)
 
+-- caps: part of what reserves: what the counters in Redis hold against it
+  limit_model_calls, limit_tool_calls, limit_tokens, limit_cost_microusd
+
+-- reserve: the authority on the budget; no row: it does not fit on an axis it uses, or no lease
+UPDATE loops_run SET {part:booked}, version = version + 1
+WHERE id = %(run)s AND lease_token = %(token)s AND status = 'running' AND NOT cancel_requested
+  AND lease_expires_at > {now} AND (deadline_at IS NULL OR deadline_at > {now})
+  AND {part:fits}
+RETURNING id, graph_id, task_id, {part:caps}
+
+-- reserve_graph: the same on what a graph's runs share, after the run's own row
+UPDATE loops_graph SET {part:booked} WHERE id = %(graph)s AND {part:fits}
+RETURNING id, {part:caps}
+
+-- reserve_day: the same on the project's day, last; no row: it does not fit, or no day is open
+UPDATE loops_projectday SET {part:booked}
+WHERE project_id = (SELECT project_id FROM loops_task WHERE id = %(task)s)
+  AND starts_at <= {now} AND ends_at > {now} AND NOT closed AND {part:fits}
+RETURNING id, {part:caps}
+
 -- open_reservation: its row in the ledger
-INSERT INTO loops_reservation (run_id, attempt_no, seq, token, state, est_model_calls,
+INSERT INTO loops_reservation (run_id, day_id, attempt_no, seq, token, state, est_model_calls,
   est_tool_calls, est_tokens, est_cost_microusd, created_at)
-VALUES (%(run)s, %(no)s, %(seq)s, %(token)s, 'reserved', %(model_calls)s, %(tool_calls)s,
-  %(tokens)s, %(cost_microusd)s, {now})
+VALUES (%(run)s, %(day)s, %(no)s, %(seq)s, %(token)s, 'reserved', %(model_calls)s,
+  %(tool_calls)s, %(tokens)s, %(cost_microusd)s, {now})
 RETURNING id
 
 -- open_step: the step's row, or the one that a lost worker left unfinished
@@ -102,26 +101,10 @@ UPDATE loops_reservation SET state = %(state)s, actual_tokens = %(actual_tokens)
   actual_cost_microusd = %(actual_cost)s
 WHERE id = %(id)s
   AND (state = 'reserved' OR state = 'in_flight' AND %(state)s IN ('settled', 'unknown'))
-RETURNING run_id, attempt_no, est_model_calls, est_tool_calls, est_tokens, est_cost_microusd
+RETURNING run_id, day_id, attempt_no,
+  est_model_calls, est_tool_calls, est_tokens, est_cost_microusd
 
--- settle: move a closed reservation from reserved to used; allowed without the lease
-UPDATE loops_run SET
-  reserved_model_calls = reserved_model_calls - %(est_model_calls)s,
-  reserved_tool_calls = reserved_tool_calls - %(est_tool_calls)s,
-  reserved_tokens = reserved_tokens - %(est_tokens)s,
-  reserved_cost_microusd = reserved_cost_microusd - %(est_cost)s,
-  used_model_calls = used_model_calls + %(model_calls)s,
-  used_tool_calls = used_tool_calls + %(tool_calls)s,
-  used_tokens = used_tokens + %(tokens)s,
-  used_cost_microusd = used_cost_microusd + %(cost)s,
-  overrun_tokens = overrun_tokens + %(over_tokens)s,
-  overrun_cost_microusd = overrun_cost_microusd + %(over_cost)s,
-  version = version + 1
-WHERE id = %(run)s
-RETURNING graph_id
-
--- settle_graph: the same on what a graph's runs share
-UPDATE loops_graph SET
+-- moved: part of what settles, on each of the three budget rows
   reserved_model_calls = reserved_model_calls - %(est_model_calls)s,
   reserved_tool_calls = reserved_tool_calls - %(est_tool_calls)s,
   reserved_tokens = reserved_tokens - %(est_tokens)s,
@@ -132,7 +115,16 @@ UPDATE loops_graph SET
   used_cost_microusd = used_cost_microusd + %(cost)s,
   overrun_tokens = overrun_tokens + %(over_tokens)s,
   overrun_cost_microusd = overrun_cost_microusd + %(over_cost)s
-WHERE id = %(graph)s
+
+-- settle: move a closed reservation from reserved to used; allowed without the lease
+UPDATE loops_run SET {part:moved}, version = version + 1 WHERE id = %(run)s
+RETURNING graph_id
+
+-- settle_graph: the same on what a graph's runs share
+UPDATE loops_graph SET {part:moved} WHERE id = %(graph)s
+
+-- settle_day: the same on the day that it was booked on, also when that is over
+UPDATE loops_projectday SET {part:moved} WHERE id = %(day)s
 
 -- settle_attempt: the same on the attempt, for its line in the timeline
 UPDATE loops_attempt SET used_tokens = used_tokens + %(tokens)s,

@@ -18,7 +18,7 @@ from loops.admission import Scope
 from loops.core.lifecycle import RunStatus
 from loops.crashpoints import reach
 from loops.models import Outbox, Run
-from loops.store import attempts, holds
+from loops.store import attempts, days, holds
 from workers import slots
 from workers.app import ITERATE, app
 from workers.turns import Turns
@@ -96,4 +96,4 @@ def waiting() -> QuerySet[Run]:
         admitted_at__isnull=True,
         cancel_requested=False,
         next_at__lte=Now(),
-    )
+    ).exclude(task__project__in=days.used_up().values("project"))

@@ -37,7 +37,16 @@ from workers.sandbox import detect
 log = logging.getLogger(__name__)
 
 _AWAY_SECONDS = 5
-_NOT_THE_LOOPS = (ledger.LeaseLost, Draining, CountersAway, ProviderBusy, DatabaseError)
+_HELD_SECONDS = 30
+"""Calls of other runs hold what this one needs of the project's day."""
+_NOT_THE_LOOPS = (
+    ledger.LeaseLost,
+    ledger.DayUsedUp,
+    Draining,
+    CountersAway,
+    ProviderBusy,
+    DatabaseError,
+)
 
 
 def run_iteration(run_id: int, attempt_no: int, *, worker: str) -> None:
@@ -109,6 +118,11 @@ def _attempt(run: Run, lease: Lease) -> None:
     except CountersAway as error:
         attempts.hand_back(claim, why=str(error), delay_seconds=_AWAY_SECONDS)
         return
+    except ledger.DayUsedUp as error:
+        # A closed day keeps it from being admitted: then a grant needs to wake nobody.
+        delay = _HELD_SECONDS if error.goes_on_at is None else 0
+        attempts.hand_back(claim, why=str(error), delay_seconds=delay)
+        return
     reach("decided")
     if ending.proposal is None:
         kept = attempts.finish(claim, ending.conclusion)
@@ -149,7 +163,7 @@ def _perform(
     try:
         box.prepare()
         sandbox = detect(settings.LOOPWARDEN_SANDBOX)
-        recorder = Recorder(lease, run.limits, replayable=box.has)
+        recorder = Recorder(lease, replayable=box.has)
         commands = RunCommands(recorder, box, sandbox)
         repeats = thresholds_of(spec).actions
         agents = RunAgents(run, recorder, box, commands, most_repeats=repeats)

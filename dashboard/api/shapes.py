@@ -10,9 +10,9 @@ from typing import Any
 from django.urls import reverse
 
 from dashboard.timeline import AttemptLine, StepLine
-from loops import figures
+from loops import day_figures, figures
 from loops.admission import why_waiting
-from loops.models import Escalation, Event, Hold, Run, Task
+from loops.models import Escalation, Event, Hold, ProjectDay, Run, Task
 from loops.store import holds
 
 CURRENCY = "USD"
@@ -73,6 +73,7 @@ def run_head(run: Run, held: list[Hold] | None = None) -> dict[str, Any]:
         "number": run.number,
         "task": run.task_id,
         "status": status.value,
+        "waits_for_budget": figures.waits_for_budget(run),
         "stop_reason": str(stop_reason),
         "outcome": figures.outcome_words(run),
         "reason": figures.sentence(run),
@@ -92,15 +93,31 @@ def run_head(run: Run, held: list[Hold] | None = None) -> dict[str, Any]:
 
 def run_shape(run: Run, lines: list[AttemptLine], *, earlier: bool) -> dict[str, Any]:
     """A run with its attempts, oldest first, and its result."""
+    day = day_figures.day_of(run)
     return {
         **run_head(run),
-        "waits_for": why_waiting(run) or None,
+        "waits_for": why_waiting(run, day) or None,
         "attempts": [_attempt(line) for line in reversed(lines)],
         "earlier_attempts_left_out": earlier,
         "account": account_shape(run),
+        "project_day": _project_day(day),
         "cap_hits": _cap_hits(run.task),
         "calibration": asdict(figures.calibration(run.task)),
         "result": run.result,
+    }
+
+
+def _project_day(day: ProjectDay | None) -> dict[str, Any] | None:
+    """What its project's day still admits; None without a daily cap, or when it has ended."""
+    if day is None:
+        return None
+    return {
+        "date": day.date.isoformat(),
+        "time_zone": day.project.time_zone,
+        "ends_at": when(day.ends_at),
+        "meters": [meter_shape(meter) for meter in day_figures.day_meters(day)],
+        "used_up": day.used_up,
+        "why": day_figures.why_closed(day) if day.used_up else "",
     }
 
 

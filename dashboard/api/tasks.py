@@ -26,7 +26,7 @@ from loops import gates
 from loops.core.lifecycle import RunStatus
 from loops.models import ApiToken, Run
 from loops.patterns import NAMES
-from loops.store import holds
+from loops.store import days, holds
 from loops.store.submit import KeyReused, Refused, RequestKey
 from workers.intake import accept
 
@@ -43,7 +43,7 @@ def token_of(request: Request) -> ApiToken:
 def runs_of(request: Request) -> QuerySet[Run]:
     """The runs that the token may see: its own project's."""
     mine = Run.objects.filter(task__project=token_of(request).project_id)
-    return mine.select_related("task__project")
+    return days.marked(mine).select_related("task__project")
 
 
 def run_or_404(request: Request, pk: int) -> Run:

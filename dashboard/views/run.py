@@ -24,6 +24,7 @@ from dashboard.views.fragments import live_page
 from loops import clock, gates
 from loops.admission import why_waiting
 from loops.core.lifecycle import RunStatus
+from loops.day_figures import day_meters, day_of
 from loops.figures import (
     account,
     calibration,
@@ -33,9 +34,9 @@ from loops.figures import (
     meters,
     sentence,
 )
-from loops.models import Escalation, Run
+from loops.models import Escalation, ProjectDay, Run
 from loops.patterns import UnknownPattern, get
-from loops.store import artifacts, holds
+from loops.store import artifacts, days, holds
 
 TABS = {
     "timeline": "Timeline",
@@ -60,7 +61,7 @@ def task(request: HttpRequest, pk: int) -> HttpResponse:
     lines, earlier = timeline(run, most=MOST_ATTEMPTS, before=before)
     held = [] if is_over(run) else holds.of_runs([run]).get(run.pk, [])
     item = open_items().filter(run=run).first() if run.status == RunStatus.AT_GATE else None
-    now = clock.now()
+    now, day = clock.now(), day_of(run)
     result = run.result if isinstance(run.result, dict) else {}
     context: dict[str, Any] = {
         "section": "tasks",
@@ -68,12 +69,12 @@ def task(request: HttpRequest, pk: int) -> HttpResponse:
         "task": run.task,
         "tabs": TABS,
         "tab": tab,
-        "why": holding.sentence(held, run) or _why(run),
+        "why": holding.sentence(held, run) or _why(run, day),
         "held": next((one for one in held if one.run_id), None),
         "target": f"run:{run.pk}",
         "request_id": secrets.token_urlsafe(16),
         "over": is_over(run),
-        "meters": meters(run),
+        "meters": [*meters(run), *(day_meters(day) if day else ())],
         "clocks": clocks(run, now),
         "lines": lines,
         "earlier": lines[-1].attempt.no if earlier else None,
@@ -124,14 +125,14 @@ def artifact(request: HttpRequest, pk: int, digest: str) -> HttpResponse:
 
 
 def _newest_run(task_id: int) -> Run:
-    found = Run.objects.select_related("task__project", "task__created_by")
+    found = days.marked(Run.objects.select_related("task__project", "task__created_by"))
     run = found.filter(task_id=task_id).order_by("-number").first()
     if run is None:
         raise Http404
     return run
 
 
-def _why(run: Run) -> str:
+def _why(run: Run, day: ProjectDay | None) -> str:
     """One sentence: why it is where it is."""
     status, _ = effective_status(run)
     if status is not RunStatus(run.status):
@@ -139,7 +140,7 @@ def _why(run: Run) -> str:
     if run.cancel_requested and not is_over(run):
         return "It stops as soon as its worker hears of the cancel."
     if status is RunStatus.QUEUED:
-        return why_waiting(run)
+        return why_waiting(run, day)
     return "" if status is RunStatus.RUNNING else run.sentence
 
 

@@ -2,6 +2,8 @@
 
 from loops.models.access import ApiToken, IdempotencyKey, LoginLink
 from loops.models.artifact import Artifact
+from loops.models.budget import Budget
+from loops.models.day import DayGrant, ProjectDay
 from loops.models.event import Event, Outbox, WorkerPresence
 from loops.models.gate import Decision, Escalation, EscalationStatus
 from loops.models.graph import Graph, GraphEdge, GraphEvent, GraphGrant, GraphNode, GraphStatus
@@ -27,6 +29,8 @@ __all__ = [
     "Artifact",
     "Attempt",
     "AttemptStatus",
+    "Budget",
+    "DayGrant",
     "Decision",
     "Escalation",
     "EscalationStatus",
@@ -47,6 +51,7 @@ __all__ = [
     "OnLimit",
     "Outbox",
     "Project",
+    "ProjectDay",
     "Reservation",
     "ReservationState",
     "Run",
