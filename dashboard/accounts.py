@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import redis
 from django.contrib.auth import get_user_model
 from django.db.models import QuerySet
+from django.db.models.functions import Now
 from django.urls import reverse
-from django.utils import timezone
 
 from loops import feed
 from loops.models import LoginLink
@@ -36,9 +36,7 @@ def ensure_first_user() -> User:
 def make_login_link(user: User, base_url: str) -> str:
     """An address that logs the user in once, within 15 minutes. Only its hash is stored."""
     token = secrets.token_urlsafe(24)
-    LoginLink.objects.create(
-        digest=_digest(token), user=user, expires_at=timezone.now() + LINK_LIFE
-    )
+    LoginLink.objects.create(digest=_digest(token), user=user, expires_at=Now() + LINK_LIFE)
     return base_url.rstrip("/") + reverse("login-link", args=[token])
 
 
@@ -49,7 +47,7 @@ def link_is_good(token: str) -> bool:
 
 def spend_link(token: str) -> User | None:
     """The link's user, once. None when it is used, expired or unknown."""
-    if not _good_links(token).update(used_at=timezone.now()):
+    if not _good_links(token).update(used_at=Now()):
         return None
     return LoginLink.objects.select_related("user").get(digest=_digest(token)).user
 
@@ -58,7 +56,7 @@ def _good_links(token: str) -> QuerySet[LoginLink]:
     return LoginLink.objects.filter(
         digest=_digest(token),
         used_at__isnull=True,
-        expires_at__gt=timezone.now(),
+        expires_at__gt=Now(),
         user__is_active=True,
     )
 

@@ -1,4 +1,4 @@
-"""The web process: pages and API over HTTP, live hints over a socket."""
+"""The web process: pages and API over HTTP, live hints over a socket, a sweep now and then."""
 
 from __future__ import annotations
 
@@ -18,9 +18,14 @@ from django.conf import settings  # noqa: E402
 from django.urls import path  # noqa: E402
 
 from dashboard.consumers import LiveConsumer  # noqa: E402
+from dashboard.sweeping import lifespan  # noqa: E402
 
 live = path("ws/live/", cast("Any", LiveConsumer.as_asgi()))
 socket = AuthMiddlewareStack(URLRouter([cast("Any", live)]))
 application = ProtocolTypeRouter(
-    {"http": http, "websocket": OriginValidator(socket, settings.ORIGINS)}
+    {
+        "http": http,
+        "websocket": OriginValidator(socket, settings.ORIGINS),
+        "lifespan": cast("Any", lifespan),
+    }
 )

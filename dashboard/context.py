@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from django.db.models.functions import Now
 from django.http import HttpRequest
-from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
-from dashboard.queues import open_items
+from dashboard.queues import OF_STATUS, open_items
 from loops.core.lifecycle import RunStatus
-from loops.models import Run, WorkerPresence
+from loops.models import EVERYTHING, SWITCH, Hold, Run, WorkerPresence
 
 ALIVE = timedelta(seconds=30)
 MOST_COUNTED = 1000
@@ -26,6 +26,8 @@ class Nav:
     """Open items of the gate."""
     workers: int
     queued: int
+    halted: str
+    """That everything is paused or stopped, and by whom; empty while work goes on."""
     no_sandbox: str
     """How a worker without a sandbox describes itself; empty when all have one."""
 
@@ -41,13 +43,16 @@ class Nav:
 
 
 def read_nav() -> Nav:
-    """Three short queries."""
-    alive = WorkerPresence.objects.filter(kind="worker", seen_at__gte=timezone.now() - ALIVE)
+    """Four short queries."""
+    wide = Hold.objects.filter(pk__in=[EVERYTHING, SWITCH]).order_by("-target").first()
+    did = "stopped" if wide and wide.target == SWITCH else "paused"
+    alive = WorkerPresence.objects.filter(kind="worker", seen_at__gte=Now() - ALIVE)
     sandboxes = list(alive.values_list("sandbox", flat=True))
     return Nav(
         waiting=open_items().count(),
         workers=len(sandboxes),
-        queued=Run.objects.filter(status=RunStatus.QUEUED)[: MOST_COUNTED + 1].count(),
+        queued=Run.objects.filter(OF_STATUS[RunStatus.QUEUED])[: MOST_COUNTED + 1].count(),
+        halted=f"Everything is {did} by {wide.actor}." if wide else "",
         no_sandbox=next((label for label in sandboxes if label.startswith("no sandbox")), ""),
     )
 

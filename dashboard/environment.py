@@ -26,6 +26,7 @@ KNOWN: dict[str, str] = {
     "LOOPWARDEN_LEASE_SECONDS": "how long a silent worker keeps its attempt",
     "LOOPWARDEN_COMMAND_SECONDS": "longest time that one command may run",
     "LOOPWARDEN_ATTEMPT_SECONDS": "longest time that one attempt may take",
+    "LOOPWARDEN_GRACE_SECONDS": "how long a worker that is to stop lets its calls go on",
     "LOOPWARDEN_RETRY_SECONDS": "longest wait before an attempt that failed is repeated",
     "LOOPWARDEN_BREAKER_STRIKES": "overload answers in a row after which an agent profile rests",
     "LOOPWARDEN_POOL": "attempts that one worker process runs at once",

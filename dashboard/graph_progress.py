@@ -10,7 +10,7 @@ from dashboard.results import how_to_take
 from loops.core.graph import EdgeKind, GraphOutcome
 from loops.core.lifecycle import RunStatus
 from loops.core.money import dollars
-from loops.figures import outcome_words
+from loops.figures import is_over, outcome_words
 from loops.graph_figures import graph_words, waiting_words
 from loops.models import Graph, Run
 
@@ -48,7 +48,7 @@ def follow_graph(graph_id: int, say: Callable[[str], None], *, alive: Callable[[
 
 
 def _waits_for_people(graph: Graph) -> bool:
-    live = {run.status for run in _newest(graph).values() if not run.is_terminal}
+    live = {run.status for run in _newest(graph).values() if not is_over(run)}
     return live == {RunStatus.AT_GATE}
 
 

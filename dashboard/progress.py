@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from loops.core.errors import LoopwardenError
 from loops.core.lifecycle import RunStatus
 from loops.core.money import dollars
-from loops.figures import effective_status, outcome_words
+from loops.figures import effective_status, outcome_words, sentence
 from loops.models import Event, Run
 
 _POLL_SECONDS = 0.2
@@ -60,7 +60,7 @@ def table(runs: Sequence[Run]) -> list[str]:
                 f"{run.iterations} of {run.limit_iterations}",
                 outcome_words(run),
                 f"${dollars(run.used.cost_microusd)}",
-                run.sentence,
+                sentence(run),
             )
         )
     widths = [max(len(row[i]) for row in rows) for i in range(5)]

@@ -11,8 +11,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from django.db.models import Q
-from django.utils import timezone
+from django.db.models.functions import Now
 
+from loops import clock
 from loops.models import ApiToken, Project
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def create(
         digest=_digest(text),
         user=user,
         project=project,
-        expires_at=timezone.now() + timedelta(days=days) if days else None,
+        expires_at=Now() + timedelta(days=days) if days else None,
     )
     return token, text
 
@@ -45,26 +46,23 @@ def find(text: str) -> ApiToken | None:
     """The token with this text, if it may be used now. Notes the use at most once a minute."""
     if not well_formed(text):
         return None
-    now = timezone.now()
     digest = _digest(text)
     token = (
         ApiToken.objects.select_related("user", "project")
         .filter(digest=digest, revoked_at__isnull=True, user__is_active=True)
-        .filter(Q(expires_at__isnull=True) | Q(expires_at__gt=now))
+        .filter(Q(expires_at__isnull=True) | Q(expires_at__gt=Now()))
         .first()
     )
     if token is None or not hmac.compare_digest(token.digest, digest):
         return None
-    if token.last_used_at is None or token.last_used_at < now - USE_WRITTEN_EVERY:
-        ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
+    if token.last_used_at is None or token.last_used_at < clock.now() - USE_WRITTEN_EVERY:
+        ApiToken.objects.filter(pk=token.pk).update(last_used_at=Now())
     return token
 
 
 def revoke(prefix: str) -> int:
     """Make the token useless from now on. Returns how many were revoked."""
-    return ApiToken.objects.filter(prefix=prefix, revoked_at__isnull=True).update(
-        revoked_at=timezone.now()
-    )
+    return ApiToken.objects.filter(prefix=prefix, revoked_at__isnull=True).update(revoked_at=Now())
 
 
 def well_formed(text: str) -> bool:

@@ -4,7 +4,17 @@ from django.contrib.auth.views import LogoutView
 from django.urls import include, path
 from django.views.generic import RedirectView
 
-from dashboard.views import account, gate, graphs, health, new_graph, new_task, run, tasks
+from dashboard.views import (
+    account,
+    gate,
+    graphs,
+    health,
+    new_graph,
+    new_task,
+    operations,
+    run,
+    tasks,
+)
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="tasks"), name="home"),
@@ -21,6 +31,9 @@ urlpatterns = [
     path("graphs/<int:pk>/cancel/", graphs.cancel, name="cancel-graph"),
     path("gate/", gate.gate, name="gate"),
     path("gate/<int:pk>/", gate.gate_item, name="gate-item"),
+    path("operations/", operations.operations, name="operations"),
+    path("operations/hold/", operations.hold, name="hold"),
+    path("operations/drain/", operations.drain, name="drain"),
     path("nav/", gate.nav_figures, name="nav"),
     path("account/", account.account, name="account"),
     path("login/", account.Login.as_view(), name="login"),

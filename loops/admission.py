@@ -9,11 +9,12 @@ from datetime import datetime
 
 from django.conf import settings
 from django.db.models import QuerySet
-from django.utils import timezone
 
+from loops import clock
 from loops.core.lifecycle import RunStatus
-from loops.figures import effective_status
-from loops.models import AgentProfile, Project, Run
+from loops.day_figures import why_closed
+from loops.figures import effective_status, waits_for_budget
+from loops.models import AgentProfile, Project, ProjectDay, Run
 
 POOL = "pool"
 
@@ -54,14 +55,14 @@ def at_once(profile: AgentProfile) -> int:
 
 def rests(profile: AgentProfile, now: datetime | None = None) -> bool:
     """Whether its provider is left alone for now."""
-    return profile.resting_until is not None and profile.resting_until > (now or timezone.now())
+    return profile.resting_until is not None and profile.resting_until > (now or clock.now())
 
 
 def rest_in_words(profile: AgentProfile) -> str:
     """Until when it rests, and why."""
     until = profile.resting_until
-    clock = f"{until:%H:%M:%S} UTC" if until else "it is set again"
-    return f"the agent {profile.name} rests until {clock}, because its provider is overloaded"
+    when = f"{until:%H:%M:%S} UTC" if until else "it is set again"
+    return f"the agent {profile.name} rests until {when}, because its provider is overloaded"
 
 
 def holding() -> QuerySet[Run]:
@@ -78,13 +79,15 @@ def held() -> Counter[str]:
     return counts
 
 
-def why_waiting(run: Run) -> str:
+def why_waiting(run: Run, day: ProjectDay | None = None) -> str:
     """What keeps a queued run from its next attempt, in one sentence; empty for any other run.
 
-    At most two queries; `run.task.project` is read.
+    `day` is its project's, where that has caps. At most two queries; `run.task.project` is read.
     """
     if effective_status(run)[0] is not RunStatus.QUEUED or run.cancel_requested:
         return ""
+    if day is not None and waits_for_budget(run):
+        return why_closed(day)
     if run.admitted_at is not None:
         return "It waits for a worker."
     names = run.task.agents.values()
@@ -92,7 +95,7 @@ def why_waiting(run: Run) -> str:
     for profile in profiles.values():
         if rests(profile):
             return f"It waits: {rest_in_words(profile)}."
-    if run.next_at > timezone.now():
+    if run.next_at > clock.now():
         return run.reason or f"It waits until {run.next_at:%H:%M:%S} UTC."
     return _full(run, profiles)
 

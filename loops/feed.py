@@ -19,6 +19,9 @@ from django.db import transaction
 CHANNEL = "loopwarden:live"
 NUDGE = "loopwarden:nudge"
 """Wakes the dispatcher: something may be admitted now."""
+HALT = "loopwarden:halt"
+"""Tells the workers to look at once whether a run must stop."""
+EVERY_RUN = 0
 _QUIET_SECONDS = 2.0
 
 log = logging.getLogger(__name__)
@@ -79,6 +82,27 @@ def step_changed(run_id: int) -> None:
     """Say that a step of a run began or ended: only the run's own pages show steps."""
     hint = json.dumps(Hint(topics=[run_topic(run_id)], seq=0))
     transaction.on_commit(lambda: _publish(hint, nudge=False))
+
+
+def operations_changed() -> None:
+    """Say after the commit that something wider than a run was paused, stopped or let go on."""
+    hint = json.dumps(Hint(topics=["operations", "tasks"], seq=0))
+    transaction.on_commit(lambda: _publish(hint, nudge=True))
+
+
+def halt(run_id: int) -> None:
+    """Make the worker of a run (`EVERY_RUN`: all workers) beat at once after the commit.
+
+    The row says that it must stop; without Redis the worker hears of it at its next heartbeat.
+    """
+    transaction.on_commit(lambda: _halt(run_id))
+
+
+def _halt(run_id: int) -> None:
+    try:
+        client().publish(HALT, run_id)
+    except redis.RedisError as error:
+        log.warning("worker of run %s hears of it at its next heartbeat: %s", run_id, error)
 
 
 _silent_until = 0.0

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db.models import Exists, OuterRef, Q
-from django.utils import timezone
 
+from loops import clock
 from loops.core.contract import Judgment
-from loops.core.lifecycle import LIMIT_REASONS, SENTENCES, RunStatus, StopReason
+from loops.core.lifecycle import LIMIT_REASONS, SENTENCES, TERMINAL, RunStatus, StopReason
 from loops.core.money import dollars
 from loops.models import (
     Attempt,
@@ -102,7 +102,7 @@ def rail(run: Run, attempts: list[Attempt]) -> list[Slot]:
         Slot(tone=attempt_tone(a), title=f"{a.no}: {a.label or a.status}", counted=True)
         for a in counted[-MOST_SLOTS + 1 :]
     ]
-    if run.status == RunStatus.RUNNING and run.iterations < run.limit_iterations:
+    if effective_status(run)[0] is RunStatus.RUNNING and run.iterations < run.limit_iterations:
         slots.append(Slot(tone="run", title="running"))
     left = run.limit_iterations - run.iterations - (len(slots) > len(counted))
     room = max(0, min(left, MOST_SLOTS - len(slots)))
@@ -199,9 +199,22 @@ def sentence(run: Run) -> str:
 def effective_status(run: Run, now: datetime | None = None) -> tuple[RunStatus, str]:
     """The status that is true now and its stop reason: a deadline holds the moment it passes."""
     status, reason = RunStatus(run.status), run.stop_reason
-    if not run.is_terminal and run.deadline_at and run.deadline_at <= (now or timezone.now()):
+    if not run.is_terminal and run.deadline_at and run.deadline_at <= (now or clock.now()):
         return RunStatus.BUDGET_EXHAUSTED, StopReason.DEADLINE
     return status, reason
+
+
+def is_over(run: Run) -> bool:
+    """Whether nothing can follow, also where no sweeper has seen the deadline pass."""
+    return effective_status(run)[0] in TERMINAL
+
+
+def item_status(item: Escalation) -> EscalationStatus:
+    """Of an item of the gate: once the run's deadline has passed nobody can decide it any more."""
+    status = EscalationStatus(item.status)
+    if status is EscalationStatus.OPEN and is_over(item.run):
+        return EscalationStatus.WITHDRAWN
+    return status
 
 
 def outcome_words(run: Run) -> str:
@@ -211,6 +224,8 @@ def outcome_words(run: Run) -> str:
         return "Accepted by a person"
     if reason == StopReason.QUOTA_SKIPPED:
         return "Passed, quota skipped"
+    if waits_for_budget(run):
+        return "Waiting for budget"
     words = {
         RunStatus.QUEUED: "Queued",
         RunStatus.RUNNING: "Running",
@@ -222,6 +237,11 @@ def outcome_words(run: Run) -> str:
         RunStatus.FAILED: "Failed",
     }
     return words[status]
+
+
+def waits_for_budget(run: Run) -> bool:
+    """Whether it starts no attempt before its project's next day or a grant (RC077)."""
+    return effective_status(run)[0] is RunStatus.QUEUED and run.day_used_up
 
 
 def tone(run: Run) -> str:

@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 from loops.core.canonical import digest as digest_of
 from loops.core.errors import LoopwardenError
 from loops.core.lifecycle import RunStatus, StopReason, check_move
+from loops.crashpoints import reach
 from loops.figures import effective_status
 from loops.models import AttemptStatus, Decision, Escalation, EscalationStatus, Run
 from loops.patterns.base import Answer
@@ -69,6 +70,7 @@ def park(claim: attempts.Claim, conclusion: attempts.Conclusion, proposal: Propo
         if not attempts.apply(claim, conclusion):
             return False
         _open(claim.run_id, claim.no, proposal)
+        reach("parked")
     return True
 
 
@@ -143,6 +145,7 @@ def decide(
         if effective_status(run)[0] is not RunStatus.AT_GATE:
             raise NotPossibleNow("The run is not at the gate any more: its deadline has passed.")
         item.refresh_from_db()
+        reach("deciding")
         if item.cause == StopReason.GOVERNOR:
             _govern(run, item, user)
         elif decision in _GO_ON:
@@ -320,8 +323,11 @@ def cancel(run: Run, *, actor: str) -> bool:
     return done
 
 
-def withdraw(run_id: int) -> int:
-    """Take open items out of the queue because their run has ended. Returns how many."""
+def withdraw(run_id: int, status: EscalationStatus = EscalationStatus.WITHDRAWN) -> int:
+    """Take open items out of the queue because their run has ended. Returns how many.
+
+    `EXPIRED` says that nobody decided in time, which is no rejection (RC146).
+    """
     return Escalation.objects.filter(run_id=run_id, status=EscalationStatus.OPEN).update(
-        status=EscalationStatus.WITHDRAWN, decided_at=Now()
+        status=status, decided_at=Now()
     )

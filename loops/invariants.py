@@ -101,7 +101,9 @@ def check(*, swept: bool = True, most: int = 20) -> list[Violation]:
     """
     known, found = statements(connection.vendor), Counter[int]()
     violations: list[Violation] = []
-    limits = {**_GRACE, "slots": settings.LOOPWARDEN_SLOTS}
+    # The slot of a dispatcher that died is free again after two leases.
+    waiting = _GRACE["unclaimed"] + 2 * settings.LOOPWARDEN_LEASE_SECONDS
+    limits = {**_GRACE, "waiting": waiting, "slots": settings.LOOPWARDEN_SLOTS}
     for model, of in ((Run, "run"), (Graph, "graph")):
         sql = _combined(connection.vendor, of, swept)
         for window in _windows(model):

@@ -194,7 +194,7 @@ SELECT r.id, 'waits since ' || r.next_at || ' while slots are free'
 FROM loops_run r JOIN loops_task t ON t.id = r.task_id JOIN loops_project p ON p.id = t.project_id
 WHERE r.id > %(after)s AND r.id <= %(upto)s
   AND r.status = 'queued' AND r.admitted_at IS NULL AND NOT r.cancel_requested
-  AND r.next_at < {ago:unclaimed}
+  AND r.next_at < {ago:waiting}
   AND (SELECT COUNT(*) FROM loops_run h WHERE h.status IN ('queued', 'running')
       AND h.admitted_at IS NOT NULL)
     < COALESCE((SELECT MIN(a.max_running) FROM loops_agentprofile a), %(slots)s)

@@ -15,6 +15,10 @@ _CLOCKS = {
     "sqlite": "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now')",
     "postgresql": "clock_timestamp()",
 }
+_EPOCH = {
+    "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
+    "postgresql": "EXTRACT(EPOCH FROM clock_timestamp())::double precision",
+}
 _LATER = {
     "sqlite": r"strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '+' || %(\1)s || ' seconds')",
     "postgresql": r"clock_timestamp() + %(\1)s * interval '1 second'",
@@ -23,25 +27,32 @@ _EARLIER = {
     "sqlite": r"strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '-' || %(\1)s || ' seconds')",
     "postgresql": r"clock_timestamp() - %(\1)s * interval '1 second'",
 }
+_LEFT = {
+    "sqlite": r"(julianday(\1) - julianday('now')) * 86400.0",
+    "postgresql": r"EXTRACT(EPOCH FROM \1 - clock_timestamp())::double precision",
+}
 _JSON = {"sqlite": r"%(\1)s", "postgresql": r"%(\1)s::jsonb"}
 
 
 @cache
 def _statements(vendor: str) -> dict[str, str]:
     text = Path(__file__).with_name("statements.sql").read_text()
+    bodies = dict(
+        re.findall(r"^-- (\w+): [^\n]*\n(.*?)(?=^-- |\Z)", text, re.MULTILINE | re.DOTALL)
+    )
     found: dict[str, str] = {}
-    for name, body in re.findall(
-        r"^-- (\w+): [^\n]*\n(.*?)(?=^-- |\Z)", text, re.MULTILINE | re.DOTALL
-    ):
-        found[name] = spelled(body, vendor)
+    for name, body in bodies.items():
+        whole = re.sub(r"\{part:(\w+)\}", lambda part: bodies[part[1]].strip(), body)
+        found[name] = spelled(whole, vendor)
     return found
 
 
 def spelled(body: str, vendor: str) -> str:
     """A statement as this database reads it."""
-    sql = body.strip().replace("{now}", _CLOCKS[vendor])
+    sql = body.strip().replace("{now}", _CLOCKS[vendor]).replace("{epoch}", _EPOCH[vendor])
     sql = re.sub(r"\{after:(\w+)\}", _LATER[vendor], sql)
     sql = re.sub(r"\{ago:(\w+)\}", _EARLIER[vendor], sql)
+    sql = re.sub(r"\{left:(\w+)\}", _LEFT[vendor], sql)
     return re.sub(r"\{json:(\w+)\}", _JSON[vendor], sql)
 
 

@@ -12,8 +12,8 @@ from datetime import timedelta
 from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
-from django.utils import timezone
 
+from loops import clock
 from loops.core.errors import AgentFault, LoopwardenError
 from loops.models import AgentProfile, Run
 
@@ -64,7 +64,7 @@ def _strike(profile: AgentProfile, fault: AgentFault) -> None:
         now = AgentProfile.objects.select_for_update().filter(pk=profile.pk).first()
         if now is None:
             return  # removed meanwhile
-        resting = now.resting_until is not None and now.resting_until > timezone.now()
+        resting = now.resting_until is not None and now.resting_until > clock.now()
         # Answers to calls that were under way when it went to rest are no further proof.
         strikes = now.strikes + (not resting)
         changes = {"strikes": strikes, "last_overload": str(fault)}

@@ -1,51 +1,65 @@
--- The fast wall in front of a run's budget, and its live figures.
+-- The fast wall in front of the budgets of a run, its graph and its project's day, and their live
+-- figures.
 --
--- KEYS[1]  loopwarden:budget:<run>        hash: model_calls, tool_calls, tokens, cost_microusd
+-- KEYS  loopwarden:budget:<scope>:<id>    hash: model_calls, tool_calls, tokens, cost_microusd
 --                                         (used and reserved together), and r:<id> for each open
 --                                         reservation: its four amounts, separated by commas
--- KEYS[2]  loopwarden:budget:<run>:nonce  string: who may install the counters after a loss
 --
--- reserve id a b c d  cap_a cap_b cap_c cap_d   -1 counters missing, 0 does not fit, 1 admitted
--- settle  id a b c d                            put the real amounts in the place of the reserved
--- install nonce a b c d                         1 installed, 0 somebody else was faster
+-- reserve id a b c d  then four caps for each key   0 admitted by all, k not by the k-th and so by
+--                                         none, -m some are missing: the sum of 2^(k-1) over them
+-- settle  id a b c d                      put the real amounts in the place of the reserved
+-- install nonce a b c d  then id and four amounts for each call in flight
+--                                         KEYS: the counters and their nonce, which says who may
+--                                         install them after a loss; 1 installed, 0 not
 local AXES = {"model_calls", "tool_calls", "tokens", "cost_microusd"}
 local DAY = 86400
-local key, command = KEYS[1], ARGV[1]
+local command = ARGV[1]
 
 if command == "reserve" then
-  if redis.call("EXISTS", key) == 0 then return -1 end
-  local open = "r:" .. ARGV[2]
-  if redis.call("HEXISTS", key, open) == 1 then return 1 end
-  for i, axis in ipairs(AXES) do
-    local asked, cap = tonumber(ARGV[2 + i]), tonumber(ARGV[6 + i])
-    local now = tonumber(redis.call("HGET", key, axis) or "0")
-    if asked > 0 and cap >= 0 and now + asked > cap then return 0 end
+  local open, missing = "r:" .. ARGV[2], 0
+  for k, key in ipairs(KEYS) do
+    if redis.call("EXISTS", key) == 0 then missing = missing + 2 ^ (k - 1) end
   end
-  for i, axis in ipairs(AXES) do redis.call("HINCRBY", key, axis, ARGV[2 + i]) end
-  redis.call("HSET", key, open, table.concat({ARGV[3], ARGV[4], ARGV[5], ARGV[6]}, ","))
-  redis.call("EXPIRE", key, DAY)
-  return 1
+  if missing > 0 then return -missing end
+  for k, key in ipairs(KEYS) do
+    for i, axis in ipairs(AXES) do
+      local asked, cap = tonumber(ARGV[2 + i]), tonumber(ARGV[2 + 4 * k + i])
+      local now = tonumber(redis.call("HGET", key, axis))
+      if asked > 0 and cap >= 0 and now + asked > cap
+        and redis.call("HEXISTS", key, open) == 0 then return k end
+    end
+  end
+  for _, key in ipairs(KEYS) do
+    if redis.call("HSETNX", key, open, table.concat(ARGV, ",", 3, 6)) == 1 then
+      for i, axis in ipairs(AXES) do redis.call("HINCRBY", key, axis, ARGV[2 + i]) end
+    end
+    redis.call("EXPIRE", key, DAY)
+  end
+  return 0
 end
 
 if command == "settle" then
   local open = "r:" .. ARGV[2]
-  local reserved = redis.call("HGET", key, open)
-  if not reserved then return 0 end
-  local i = 0
-  for amount in string.gmatch(reserved, "[^,]+") do
-    i = i + 1
-    redis.call("HINCRBY", key, AXES[i], tonumber(ARGV[2 + i]) - tonumber(amount))
+  for _, key in ipairs(KEYS) do
+    local reserved, i = redis.call("HGET", key, open), 0
+    for amount in string.gmatch(reserved or "", "[^,]+") do
+      i = i + 1
+      redis.call("HINCRBY", key, AXES[i], tonumber(ARGV[2 + i]) - tonumber(amount))
+    end
+    redis.call("HDEL", key, open)
   end
-  redis.call("HDEL", key, open)
   return 1
 end
 
 if command == "install" then
-  if redis.call("EXISTS", key) == 1 then return 0 end
-  if redis.call("GET", KEYS[2]) ~= ARGV[2] then return 0 end
+  local key, nonce = KEYS[1], KEYS[2]
+  if redis.call("EXISTS", key) == 1 or redis.call("GET", nonce) ~= ARGV[2] then return 0 end
   for i, axis in ipairs(AXES) do redis.call("HSET", key, axis, ARGV[2 + i]) end
+  for at = 7, #ARGV, 5 do
+    redis.call("HSET", key, "r:" .. ARGV[at], table.concat(ARGV, ",", at + 1, at + 4))
+  end
   redis.call("EXPIRE", key, DAY)
-  redis.call("DEL", KEYS[2])
+  redis.call("DEL", nonce)
   return 1
 end
 

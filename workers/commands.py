@@ -25,6 +25,7 @@ from workers.sandbox import REAPER, Launch, Sandbox, command_path
 
 OUTPUT_CAP = 200_000
 _PATIENCE = 12.0  # seconds for the reaper to end everything, before it is ended itself
+CANCELLED = "cancelled"
 _CANCEL_POLL = 0.05
 
 
@@ -237,7 +238,7 @@ def _result(
     timed_out = "timeout" in outcome or running.overdue
     if exit_code is None and not timed_out:
         asked = cancelled is not None and cancelled.is_set()
-        warnings.append("cancelled" if asked else "watcher_killed")
+        warnings.append(CANCELLED if asked else "watcher_killed")
         exit_code = None if asked else 128 + signal.SIGKILL
     return CommandResult(
         exit_code=exit_code,

@@ -107,7 +107,10 @@ def limited(error: LimitReached, facts: Facts) -> Ending:
     draft = replace(_unjudged(facts), attempt_status=AttemptStatus.LIMIT, label="limit")
     if error.owner == "graph":
         return _at_graphs_limit(error, facts, draft)
-    return _at_limit(facts, cause, f"{SENTENCES[cause]} {error.details}", draft)
+    reason = f"{SENTENCES[cause]} {error.details}"
+    if error.owner == "project-day":
+        reason = f"One call asks for more than its project may spend in a day. {reason}"
+    return _at_limit(facts, cause, reason, draft)
 
 
 def _at_graphs_limit(error: LimitReached, facts: Facts, draft: Conclusion) -> Ending:

@@ -17,12 +17,12 @@ from kombu.exceptions import OperationalError
 from loops import feed
 from loops.admission import Scope
 from loops.core.lifecycle import RunStatus
+from loops.crashpoints import reach
 from loops.models import Outbox, Run
-from loops.store import attempts
+from loops.store import attempts, days, holds
 from workers import slots
 from workers.app import ITERATE, app
 from workers.celery_settings import KEY_PREFIX
-from workers.crashpoints import reach
 from workers.turns import Turns
 
 log = logging.getLogger(__name__)
@@ -101,8 +101,9 @@ def waiting() -> QuerySet[Run]:
     """Runs that could start their next attempt if they had their slots."""
     return Run.objects.filter(
         Q(deadline_at__isnull=True) | Q(deadline_at__gt=Now()),
+        ~holds.held(),
         status=RunStatus.QUEUED,
         admitted_at__isnull=True,
         cancel_requested=False,
         next_at__lte=Now(),
-    )
+    ).exclude(task__project__in=days.used_up().values("project"))

@@ -16,8 +16,9 @@ from loops.core.limits import Amount
 from loops.models import Attempt, StepKind
 from loops.store import artifacts
 from workers import processes
+from workers.agents.base import CallCancelled
 from workers.box import Box
-from workers.commands import run_command
+from workers.commands import CANCELLED, run_command
 from workers.recorder import Effect, Performed, Recorder
 from workers.sandbox import Sandbox
 
@@ -116,7 +117,7 @@ class RunCommands:
         sandbox: Sandbox | None = None,
     ) -> CommandResult:
         claim = self._recorder.lease.claim
-        return run_command(
+        result = run_command(
             command,
             cwd=folder or self._box.folder,
             timeout=max(timeout, 0.1),
@@ -126,6 +127,10 @@ class RunCommands:
             sandbox=sandbox or self._box.confine(self._sandbox),
             cancelled=self._recorder.lease.lost,
         )
+        # Interrupted is no verdict: the next worker would replay it as a failed command.
+        if CANCELLED in result.warnings:
+            raise CallCancelled
+        return result
 
 
 def _digest(name: str, command: str) -> str:

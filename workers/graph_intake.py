@@ -17,7 +17,7 @@ from loops.core.graph import EdgeKind, Mode, Signal
 from loops.core.limits import Limits
 from loops.core.placeholders import PARTS, placeholders
 from loops.models import Graph, IdempotencyKey, Project
-from loops.models.graph import COUNTED
+from loops.models.budget import COUNTED
 from loops.patterns import NAMES
 from loops.store import graphs
 from loops.store.submit import (

@@ -18,12 +18,12 @@ from loops.core.errors import LoopwardenError
 from loops.core.graph import GraphOutcome, Signal, Verdict
 from loops.core.graph_run import AskGovernor, End, NodeResult, Start, Wait, advance, govern
 from loops.core.lifecycle import StopReason
+from loops.crashpoints import reach
 from loops.models import Decision, Escalation, EscalationStatus, Graph, GraphStatus, Run
 from loops.store import graph_events, graph_scenes, graphs
 from loops.store.runs import MovedOn
 from loops.store.submit import problems_of
 from workers import sweeper
-from workers.crashpoints import reach
 from workers.graph_inputs import CannotStart, submission_for
 from workers.intake import provider_problems, shared_models
 

@@ -15,19 +15,19 @@ from loops import admission, gates
 from loops.core.contract import Progress, Turn, advance
 from loops.core.effects import Effects
 from loops.core.errors import LimitReached, UndoFailed
+from loops.crashpoints import reach
 from loops.models import AgentProfile, Decision, Escalation, Run
 from loops.patterns import get
 from loops.patterns.base import BuildInfo, Pattern
 from loops.patterns.stalls import thresholds_of
-from loops.store import attempts, ledger, runs
-from workers import conclude, dispatch, graphs, slots
+from loops.store import attempts, holds, ledger, runs
+from workers import conclude, dispatch, graphs, slots, stopping
 from workers.box import Box
 from workers.breaker import EVENT as OVERLOADED
 from workers.breaker import ProviderBusy
-from workers.crashpoints import reach
 from workers.effects import RunCommands, RunWorkspace
 from workers.evidence import gather
-from workers.lease import Lease, heart
+from workers.lease import Lease, draining, heart
 from workers.meter import RunMeter
 from workers.recorder import CountersAway, Draining, Recorder
 from workers.run_agents import RunAgents
@@ -37,7 +37,16 @@ from workers.sandbox import detect
 log = logging.getLogger(__name__)
 
 _AWAY_SECONDS = 5
-_NOT_THE_LOOPS = (ledger.LeaseLost, Draining, CountersAway, ProviderBusy, DatabaseError)
+_HELD_SECONDS = 30
+"""Calls of other runs hold what this one needs of the project's day."""
+_NOT_THE_LOOPS = (
+    ledger.LeaseLost,
+    ledger.DayUsedUp,
+    Draining,
+    CountersAway,
+    ProviderBusy,
+    DatabaseError,
+)
 
 
 def run_iteration(run_id: int, attempt_no: int, *, worker: str) -> None:
@@ -50,21 +59,24 @@ def run_iteration(run_id: int, attempt_no: int, *, worker: str) -> None:
     5. Commit what it came to, in one transaction under the lease's token.
     6. Free the slots, let its graph react, and put the next wake-ups on the broker.
     """
+    reach("delivered")
     claim = attempts.claim(run_id, attempt_no, worker=worker)
     if claim is None:
+        stopping.turn_away(run_id, attempt_no)
         attempts.ignore_delivery(run_id, attempt_no, worker=worker)
         return
     reach("claimed")
     ledger.close_lost(run_id, claim.token)
     run = Run.objects.select_related("task__project").get(pk=run_id)
     profiles = {p.name: p for p in AgentProfile.objects.all()}
-    lease = Lease(claim, admission.scopes_of(run, profiles), run.deadline_at)
+    lease = Lease(claim, admission.scopes_of(run, profiles))
     try:
         with heart.keep(lease):
             if _begins(run, lease, profiles):
                 _attempt(run, lease)
     finally:
         _free(lease)
+    reach("freed")
     if run.graph_id is not None:
         graphs.move(run.graph_id)
     dispatch.run_pass()
@@ -95,7 +107,7 @@ def _attempt(run: Run, lease: Lease) -> None:
     try:
         ending = _act(run, lease)
     except ledger.LeaseLost:
-        _end_if_cancelled(run)
+        _let_go(run, claim)
         return
     except Draining:
         attempts.hand_back(claim, why="its worker shuts down")
@@ -105,6 +117,11 @@ def _attempt(run: Run, lease: Lease) -> None:
         return
     except CountersAway as error:
         attempts.hand_back(claim, why=str(error), delay_seconds=_AWAY_SECONDS)
+        return
+    except ledger.DayUsedUp as error:
+        # A closed day keeps it from being admitted: then a grant needs to wake nobody.
+        delay = _HELD_SECONDS if error.goes_on_at is None else 0
+        attempts.hand_back(claim, why=str(error), delay_seconds=delay)
         return
     reach("decided")
     if ending.proposal is None:
@@ -146,7 +163,7 @@ def _perform(
     try:
         box.prepare()
         sandbox = detect(settings.LOOPWARDEN_SANDBOX)
-        recorder = Recorder(lease, run.limits, replayable=box.has)
+        recorder = Recorder(lease, replayable=box.has)
         commands = RunCommands(recorder, box, sandbox)
         repeats = thresholds_of(spec).actions
         agents = RunAgents(run, recorder, box, commands, most_repeats=repeats)
@@ -196,6 +213,15 @@ def _advance(
     contract = pattern.build(spec, state, effects, info)
     progress = Progress(state=state, attempts=run.iterations, feedback=run.feedback)
     return advance(contract, progress)
+
+
+def _let_go(run: Run, claim: attempts.Claim) -> None:
+    """What stopped the attempt says what becomes of it; a lease that ran out is the sweeper's."""
+    _end_if_cancelled(run)
+    if draining.is_set():
+        attempts.hand_back(claim, why="its worker shuts down")
+    elif holds.is_stopped():
+        attempts.hand_back(claim, why="everything is stopped")
 
 
 def _end_if_cancelled(run: Run) -> None:

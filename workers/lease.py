@@ -7,48 +7,48 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 
 import redis
 from django.conf import settings
 from django.db import DatabaseError, connection
-from django.utils import timezone
 
+from loops import feed
 from loops.admission import Scope
 from loops.store import attempts
 from workers import slots
 
 log = logging.getLogger(__name__)
 
+_AWAY_SECONDS = 1.0
 draining = threading.Event()
 """Set when this worker shuts down: attempts stop at their next step and are handed back."""
 
 
 class Lease:
-    """One attempt's right to go on. `lost` is set once it must stop and write nothing more."""
+    """One attempt's right to go on. `lost` is set once it must stop and write nothing more.
 
-    def __init__(
-        self,
-        claim: attempts.Claim,
-        scopes: list[Scope],
-        run_deadline: datetime | None = None,
-    ) -> None:
+    Everything here is counted on the monotonic clock, from what the database said at the claim:
+    this host's time of day means nothing.
+    """
+
+    def __init__(self, claim: attempts.Claim, scopes: list[Scope]) -> None:
         self.claim = claim
         self.scopes = scopes
         self.lost = threading.Event()
         seconds = float(settings.LOOPWARDEN_ATTEMPT_SECONDS)
-        if run_deadline is not None:
-            seconds = min(seconds, (run_deadline - timezone.now()).total_seconds())
-        self.deadline = time.monotonic() + seconds
-        self._renewed = time.monotonic()
+        if claim.seconds_left is not None:
+            seconds = min(seconds, claim.seconds_left)
+        self.deadline = claim.asked_at + seconds
+        self._renewed = claim.asked_at
 
     def beat(self) -> None:
         """Renew once. By the local monotonic clock an unreachable database ends the lease too."""
+        asked_at = time.monotonic()
         try:
             if not attempts.renew(self.claim):
                 self.lost.set()
                 return
-            self._renewed = time.monotonic()
+            self._renewed = asked_at
             slots.renew(self.holder, self.scopes)
         except DatabaseError as error:
             log.warning("lease of run %s not renewed: %s", self.claim.run_id, error)
@@ -63,13 +63,22 @@ class Lease:
         return slots.holder(self.claim.run_id, self.claim.token)
 
     @property
+    def outstayed(self) -> bool:
+        """Whether it ran out by the local clock, though no heartbeat has noticed yet."""
+        return time.monotonic() > self._renewed + settings.LOOPWARDEN_LEASE_SECONDS
+
+    @property
     def seconds_left(self) -> float:
         """Until the attempt's own deadline or the run's, whichever comes first."""
         return max(0.0, self.deadline - time.monotonic())
 
 
 class Heart:
-    """One thread for all leases of the process."""
+    """One thread for all leases of the process.
+
+    It beats every third of a lease, and at once for a run that the workers are told of. A word
+    that comes before the lease is here needs no memory: the attempt's next call is refused.
+    """
 
     def __init__(self) -> None:
         self._leases: set[Lease] = set()
@@ -78,11 +87,11 @@ class Heart:
 
     @contextmanager
     def keep(self, lease: Lease) -> Iterator[Lease]:
-        """Renew the lease every third of its length while the block runs."""
+        """Renew the lease while the block runs."""
         with self._lock:
             self._leases.add(lease)
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._beat, name="heart", daemon=True)
+                self._thread = threading.Thread(target=self._live, name="heart", daemon=True)
                 self._thread.start()
         try:
             yield lease
@@ -90,17 +99,62 @@ class Heart:
             with self._lock:
                 self._leases.discard(lease)
 
-    def _beat(self) -> None:
+    def give_up(self) -> None:
+        """Stop what is still at work: calls and commands end, and the attempts are handed back."""
+        for lease in self._of(feed.EVERY_RUN):
+            lease.lost.set()
+
+    def _of(self, run_id: int) -> list[Lease]:
+        with self._lock:
+            return [one for one in self._leases if run_id in (feed.EVERY_RUN, one.claim.run_id)]
+
+    def _live(self) -> None:
+        ear, due = _Ear(), time.monotonic() + settings.LOOPWARDEN_LEASE_SECONDS / 3
         while True:
-            time.sleep(settings.LOOPWARDEN_LEASE_SECONDS / 3)
-            with self._lock:
-                leases = list(self._leases)
-                if not leases:
-                    self._thread = None
-                    break
-            for lease in leases:
-                lease.beat()
-            connection.close()
+            told = ear.listen(max(0.0, due - time.monotonic()))
+            if time.monotonic() >= due:
+                told, due = feed.EVERY_RUN, time.monotonic() + settings.LOOPWARDEN_LEASE_SECONDS / 3
+                with self._lock:
+                    if not self._leases:
+                        self._thread = None
+                        break
+            if told is not None:
+                for lease in self._of(told):
+                    lease.beat()
+                connection.close()
+        ear.close()
+
+
+class _Ear:
+    """Hears which run must be looked at; without Redis it only lets the time pass."""
+
+    def __init__(self) -> None:
+        self._subscription: redis.client.PubSub | None = None
+        self._away = False
+
+    def listen(self, seconds: float) -> int | None:
+        """The run of the next word, or None; every run where a word may have been missed."""
+        try:
+            if self._subscription is None:
+                self._subscription = feed.subscription(feed.HALT)
+                self._subscription.get_message(timeout=_AWAY_SECONDS)  # takes the confirmation
+                self._away = False
+                return feed.EVERY_RUN
+            message = self._subscription.get_message(timeout=seconds)
+            return None if message is None else int(message["data"])
+        except redis.RedisError as error:
+            if not self._away:
+                log.warning("cancels are heard of at the next heartbeat: %s", error)
+            self._away = True
+            self.close()
+            time.sleep(min(seconds, _AWAY_SECONDS))
+            return None
+
+    def close(self) -> None:
+        """Give the connection back."""
+        if self._subscription is not None:
+            self._subscription.close()
+            self._subscription = None
 
 
 heart = Heart()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from django.utils import timezone
-
+from loops import clock
 from loops.core.tooling import Figures
 from loops.models import Run
 
@@ -21,6 +20,6 @@ class RunMeter:
             run_id=str(run.pk),
             used=run.used,
             limits=run.limits,
-            now=timezone.now(),
+            now=clock.now(),
             deadline_at=run.deadline_at.isoformat() if run.deadline_at else None,
         )

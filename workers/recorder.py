@@ -6,6 +6,7 @@ A repeated attempt replays what is recorded, so nothing is paid for or done twic
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -17,16 +18,21 @@ from django.db import connection
 
 from loops import feed
 from loops.core.errors import AgentFault, LoopwardenError
-from loops.core.limits import Amount, Limits, first_refusal
+from loops.core.limits import Amount, first_refusal
+from loops.crashpoints import reach
 from loops.models import Run, Step, StepStatus
 from loops.store import ledger
 from workers import budgets
-from workers.crashpoints import reach
 from workers.lease import Lease, draining
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_PATIENCE = 3
+"""So often counters may stand above the ledger, as while a call settles, before they are dropped
+and rebuilt; and once more so often before the attempt goes back."""
+_SETTLING_SECONDS = 0.02
 
 
 class Draining(LoopwardenError):
@@ -83,11 +89,10 @@ def released_db() -> Iterator[None]:
 class Recorder:
     """Numbers the steps of one attempt and carries each out at most once."""
 
-    def __init__(self, lease: Lease, limits: Limits, *, replayable: Callable[[str], bool]) -> None:
+    def __init__(self, lease: Lease, *, replayable: Callable[[str], bool]) -> None:
         """`replayable` says whether the snapshot that a step ended with is on this host."""
         self.lease = lease
         self._replayable = replayable
-        self._limits = limits
         self._seq = 0
         self._recorded = {
             step.seq: step
@@ -115,7 +120,7 @@ class Recorder:
         2. Mark it sent, then act, holding no connection and no lock.
         3. Record the result and settle what it really used, also when it failed.
 
-        Raises `LimitReached` before acting, `LeaseLost`, `Draining` or `CountersAway`.
+        Raises `LimitReached` before acting, `DayUsedUp`, `LeaseLost`, `Draining` or `CountersAway`.
         """
         effect = Effect(kind=kind, role=role, name=name, digest=digest, worst=worst, prompt=prompt)
         self._seq += 1
@@ -126,6 +131,7 @@ class Recorder:
         reservation = self._admit(effect.call(seq), effect.worst)
         feed.step_changed(self.lease.claim.run_id)
         reach("sent")
+        self._still_ours()
         with released_db(), self._failing(seq, reservation, effect):
             performed = act()
         self._record(seq, reservation, effect, performed)
@@ -144,7 +150,7 @@ class Recorder:
         """
         first, self._seq = self._seq + 1, self._seq + len(effects)
         found: dict[int, Performed] = {}
-        started: dict[Future[T], tuple[int, int, Effect]] = {}
+        started: dict[Future[T], tuple[int, ledger.Booking, Effect]] = {}
         errors: dict[int, Exception] = {}
         with ThreadPoolExecutor(max_workers=max(1, len(effects))) as pool:
             for seq, (effect, act) in enumerate(effects.items(), first):
@@ -154,11 +160,12 @@ class Recorder:
                     continue
                 try:
                     reservation = self._admit(effect.call(seq), effect.worst)
+                    feed.step_changed(self.lease.claim.run_id)
+                    reach("sent")
+                    self._still_ours()
                 except LoopwardenError as error:
                     errors[seq] = error
                     break
-                feed.step_changed(self.lease.claim.run_id)
-                reach("sent")
                 started[pool.submit(act)] = (seq, reservation, effect)
             self._gather(started, note, found, errors)
         if errors:
@@ -167,7 +174,7 @@ class Recorder:
 
     def _gather(
         self,
-        started: Mapping[Future[T], tuple[int, int, Effect]],
+        started: Mapping[Future[T], tuple[int, ledger.Booking, Effect]],
         note: Callable[[T, bool], Performed],
         found: dict[int, Performed],
         errors: dict[int, Exception],
@@ -194,7 +201,7 @@ class Recorder:
         return None
 
     @contextmanager
-    def _failing(self, seq: int, reservation: int, effect: Effect) -> Iterator[None]:
+    def _failing(self, seq: int, reservation: ledger.Booking, effect: Effect) -> Iterator[None]:
         """What an act throws is recorded too, and charged in full."""
         try:
             yield
@@ -202,7 +209,15 @@ class Recorder:
             self._settle(seq, reservation, _failed(error), effect.worst)
             raise
 
-    def _record(self, seq: int, reservation: int, effect: Effect, performed: Performed) -> None:
+    def _still_ours(self) -> None:
+        # A process that was frozen since it marked the step as sent must not send it now: the
+        # attempt may have another worker, or a person may have said that it did not happen.
+        if self.lease.outstayed:
+            raise ledger.LeaseLost
+
+    def _record(
+        self, seq: int, reservation: ledger.Booking, effect: Effect, performed: Performed
+    ) -> None:
         reach("answered")
         usage = performed.usage
         recorded = ledger.StepResult(
@@ -232,28 +247,28 @@ class Recorder:
         if refusal is not None:
             raise refusal
 
-    def _admit(self, call: ledger.StepCall, worst: Amount) -> int:
-        claim, forgotten = self.lease.claim, False
+    def _admit(self, call: ledger.StepCall, worst: Amount) -> ledger.Booking:
+        """Reserve on the rows, then in the counters; what only one of them admits is given back."""
+        refused = 0
         while True:
             if draining.is_set():
                 raise Draining
             if self.lease.lost.is_set():
                 raise ledger.LeaseLost
-            reservation = ledger.reserve(claim, call, worst)
+            reservation = ledger.reserve(self.lease.claim, call, worst)
             reach("reserved")
             try:
-                if budgets.admit(claim.run_id, reservation, worst, self._limits):
+                refusing = budgets.admit(reservation, worst)
+                if refusing is None:
+                    reach("counted")
                     if ledger.send(reservation):
                         return reservation
                     ledger.release(reservation)
-                    budgets.settle(claim.run_id, reservation, Amount())
+                    budgets.settle(reservation, Amount())
                     continue
                 ledger.release(reservation)
-                if forgotten:
-                    raise CountersAway("the budget counters contradict the ledger")
-                # A late settle can leave the counters above the ledger: ask the ledger once.
-                budgets.forget(claim.run_id)
-                forgotten = True
+                refused += 1
+                _reconcile(refusing, refused)
             except budgets.Voided:
                 continue
             except redis.RedisError as error:
@@ -261,10 +276,11 @@ class Recorder:
                 raise CountersAway(f"Redis is away: {error}") from error
 
     def _settle(
-        self, seq: int, reservation: int, outcome: ledger.StepResult, worst: Amount
+        self, seq: int, reservation: ledger.Booking, outcome: ledger.StepResult, worst: Amount
     ) -> None:
         claim = self.lease.claim
         recorded = ledger.settle(claim, seq, reservation, outcome)
+        reach("settled")
         feed.step_changed(claim.run_id)
         actual = Amount(
             model_calls=worst.model_calls,
@@ -275,11 +291,20 @@ class Recorder:
             ),
         )
         try:
-            budgets.settle(claim.run_id, reservation, actual)
+            budgets.settle(reservation, actual)
         except redis.RedisError as error:
             log.warning("counters of run %s not settled: %s", claim.run_id, error)
         if not recorded or self.lease.lost.is_set():
             raise ledger.LeaseLost
+
+
+def _reconcile(scope: ledger.Scope, refused: int) -> None:
+    """Counters that refuse what the row admits: wait, ask the ledger once, wait, then give up."""
+    if refused == 2 * _PATIENCE:
+        raise CountersAway(f"the budget counters of the {scope.kind} contradict the ledger")
+    if refused == _PATIENCE:
+        budgets.forget(scope)
+    time.sleep(_SETTLING_SECONDS)
 
 
 def _failed(error: Exception) -> ledger.StepResult:

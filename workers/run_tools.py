@@ -22,6 +22,7 @@ from loops.core.tooling import (
     ToolUse,
     action_digest,
 )
+from loops.crashpoints import reach
 from loops.models import Run, Step, StepKind, StepStatus
 from loops.patterns.watching import says_not_ready
 from loops.store import artifacts, ledger
@@ -79,6 +80,8 @@ class RunTools:
         action = action_digest(use.tool, use.parameters)
         if tool.risk is Risk.HIGH_IMPACT and approved != action:
             raise ApprovalRequired
+        if approved:
+            reach("approved")
         if tool.name == RUN_CHECK:
             return self._check(use)
         if tool.leaves_traces and (earlier := self._earlier(use)) is not None:

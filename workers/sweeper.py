@@ -9,17 +9,26 @@ from datetime import timedelta
 import redis
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import (
+    DurationField,
+    Exists,
+    ExpressionWrapper,
+    F,
+    OuterRef,
+    Q,
+    QuerySet,
+)
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from loops import gates
 from loops.admission import scopes_of
 from loops.core.lifecycle import SENTENCES, TERMINAL, RunStatus, StopReason
+from loops.crashpoints import reach
 from loops.models import (
     AgentProfile,
     Attempt,
     Decision,
+    EscalationStatus,
     OnLimit,
     Outbox,
     Reservation,
@@ -27,7 +36,7 @@ from loops.models import (
     Run,
     WorkerPresence,
 )
-from loops.store import attempts, lanes, ledger, runs
+from loops.store import attempts, holds, lanes, ledger, runs
 from workers import dispatch, slots
 
 log = logging.getLogger(__name__)
@@ -53,6 +62,7 @@ def run_pass() -> int:
     )
     lanes.place_strays()
     _close_reservations()
+    holds.forget_ended()
     Outbox.objects.filter(sent_at__lt=Now() - _KEPT).delete()
     WorkerPresence.objects.filter(seen_at__lt=Now() - _KEPT).delete()
     return moved
@@ -83,14 +93,16 @@ def end_at_deadline(run: Run) -> bool:
             actor="system",
             kind="deadline",
         )
-        gates.withdraw(run.pk)
+        gates.withdraw(run.pk, EscalationStatus.EXPIRED)
     return True
 
 
 def _deadline_reason(run: Run) -> str:
     if run.started_at is not None or run.deadline_at is None:
         return SENTENCES[StopReason.DEADLINE]
-    minutes = int((timezone.now() - run.created_at).total_seconds() // 60)
+    waited = ExpressionWrapper(Now() - F("created_at"), output_field=DurationField())
+    length = Run.objects.filter(pk=run.pk).values_list(waited, flat=True).get()
+    minutes = int(length.total_seconds() // 60)
     return (
         f"The deadline has passed: it waited in queue {minutes} min and never started."
         " For a deadline waiting counts."
@@ -130,7 +142,9 @@ def _recover(found: Run) -> bool:
         return False
     attempt = Attempt.objects.get(run=run, no=run.attempt_no)
     if attempt.claims < MOST_CLAIMS:
-        return attempts.take_back(run) and _free(run)
+        taken = attempts.take_back(run)
+        reach("taken-back")
+        return taken and _free(run)
     sentence = f"Its worker died {attempt.claims} times during attempt {attempt.no}."
     if run.task.on_limit == OnLimit.GATE:
         gates.park_without_worker(

@@ -182,6 +182,13 @@ class DecisionBody(Body):
     iterations: Annotated[int, Field(le=1_000_000)] = 2
 
 
+class HoldBody(Body):
+    """Why something is paused or resumed; `seen` is the id of the hold that is to be lifted."""
+
+    why: Annotated[str, Field(max_length=1000)] = ""
+    seen: Annotated[str, Field(max_length=300)] = ""
+
+
 def read(kind: type[BodyT], data: Any) -> BodyT:
     """The body as this kind, or a refusal that names every wrong field."""
     try:

@@ -13,6 +13,7 @@ from dashboard.api.paging import answer, bad_parameter, page
 from dashboard.api.problems import Refusal, pointer
 from dashboard.api.shapes import decision_shape, escalation_shape
 from dashboard.api.tasks import token_of
+from dashboard.queues import items_now
 from loops.gates import BadDecision, NotPossibleNow, decide
 from loops.models import Escalation, EscalationStatus
 from loops.store.runs import MovedOn
@@ -40,7 +41,7 @@ class Escalations(APIView):
         status = request.query_params.get("status", EscalationStatus.OPEN.value)
         if status not in EscalationStatus.values:
             raise bad_parameter("status", f"there are: {', '.join(EscalationStatus.values)}")
-        found, cursor = page(request, items_of(request).filter(status=status))
+        found, cursor = page(request, items_of(request).filter(items_now(status)))
         return answer(request, [escalation_shape(item) for item in found], cursor)
 
 

@@ -10,9 +10,10 @@ from typing import Any
 from django.urls import reverse
 
 from dashboard.timeline import AttemptLine, StepLine
-from loops import figures
+from loops import day_figures, figures
 from loops.admission import why_waiting
-from loops.models import Escalation, Event, Run, Task
+from loops.models import Escalation, Event, Hold, ProjectDay, Run, Task
+from loops.store import holds
 
 CURRENCY = "USD"
 
@@ -29,7 +30,7 @@ def when(moment: datetime | None) -> str | None:
     return None if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def task_shape(task: Task, run: Run) -> dict[str, Any]:
+def task_shape(task: Task, run: Run, held: list[Hold] | None = None) -> dict[str, Any]:
     """A task with the head of its newest run."""
     limits = dict(task.limits)
     limits["cost"] = money(limits.pop("cost_microusd", None))
@@ -48,18 +49,31 @@ def task_shape(task: Task, run: Run) -> dict[str, Any]:
         "source": task.source,
         "created_at": when(task.created_at),
         "page": reverse("task", args=[task.pk]),
-        "run": run_head(run),
+        "run": run_head(run, held),
     }
 
 
-def run_head(run: Run) -> dict[str, Any]:
-    """Where a run stands, in the figures of its page."""
+def hold_shape(one: Hold) -> dict[str, Any]:
+    """What keeps something from going on."""
+    return {
+        "target": one.target,
+        "id": one.request_id,
+        "actor": one.actor,
+        "why": one.why,
+        "since": when(one.created_at),
+    }
+
+
+def run_head(run: Run, held: list[Hold] | None = None) -> dict[str, Any]:
+    """Where a run stands, in the figures of its page. `held` is read unless the caller has."""
+    held = holds.of_runs([run]).get(run.pk, []) if held is None else held
     status, stop_reason = figures.effective_status(run)
     return {
         "id": run.pk,
         "number": run.number,
         "task": run.task_id,
         "status": status.value,
+        "waits_for_budget": figures.waits_for_budget(run),
         "stop_reason": str(stop_reason),
         "outcome": figures.outcome_words(run),
         "reason": figures.sentence(run),
@@ -67,6 +81,7 @@ def run_head(run: Run) -> dict[str, Any]:
         "meters": [meter_shape(meter) for meter in figures.meters(run)],
         "active_ms": run.active_ms,
         "cancel_requested": run.cancel_requested,
+        "held": [hold_shape(one) for one in held],
         "event_seq": run.event_seq,
         "deadline_at": when(run.deadline_at),
         "created_at": when(run.created_at),
@@ -78,15 +93,31 @@ def run_head(run: Run) -> dict[str, Any]:
 
 def run_shape(run: Run, lines: list[AttemptLine], *, earlier: bool) -> dict[str, Any]:
     """A run with its attempts, oldest first, and its result."""
+    day = day_figures.day_of(run)
     return {
         **run_head(run),
-        "waits_for": why_waiting(run) or None,
+        "waits_for": why_waiting(run, day) or None,
         "attempts": [_attempt(line) for line in reversed(lines)],
         "earlier_attempts_left_out": earlier,
         "account": account_shape(run),
+        "project_day": _project_day(day),
         "cap_hits": _cap_hits(run.task),
         "calibration": asdict(figures.calibration(run.task)),
         "result": run.result,
+    }
+
+
+def _project_day(day: ProjectDay | None) -> dict[str, Any] | None:
+    """What its project's day still admits; None without a daily cap, or when it has ended."""
+    if day is None:
+        return None
+    return {
+        "date": day.date.isoformat(),
+        "time_zone": day.project.time_zone,
+        "ends_at": when(day.ends_at),
+        "meters": [meter_shape(meter) for meter in day_figures.day_meters(day)],
+        "used_up": day.used_up,
+        "why": day_figures.why_closed(day) if day.used_up else "",
     }
 
 
@@ -132,7 +163,7 @@ def escalation_shape(item: Escalation) -> dict[str, Any]:
         "run": item.run_id,
         "task": item.run.task_id,
         "title": item.run.task.title,
-        "status": item.status,
+        "status": figures.item_status(item).value,
         "cause": item.cause,
         "heading": item.heading,
         "reason": item.reason,

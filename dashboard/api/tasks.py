@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from django.db.models import QuerySet
@@ -18,12 +20,13 @@ from dashboard.api.bodies import TaskBody, read
 from dashboard.api.paging import answer, bad_parameter, page, whole
 from dashboard.api.problems import Refusal, pointer
 from dashboard.api.shapes import event_shape, run_head, run_shape, task_shape
-from dashboard.queues import current_runs, search
+from dashboard.queues import OF_STATUS, current_runs, search
 from dashboard.timeline import timeline
 from loops import gates
 from loops.core.lifecycle import RunStatus
 from loops.models import ApiToken, Run
 from loops.patterns import NAMES
+from loops.store import days, holds
 from loops.store.submit import KeyReused, Refused, RequestKey
 from workers.intake import accept
 
@@ -40,7 +43,7 @@ def token_of(request: Request) -> ApiToken:
 def runs_of(request: Request) -> QuerySet[Run]:
     """The runs that the token may see: its own project's."""
     mine = Run.objects.filter(task__project=token_of(request).project_id)
-    return mine.select_related("task__project")
+    return days.marked(mine).select_related("task__project")
 
 
 def run_or_404(request: Request, pk: int) -> Run:
@@ -59,12 +62,14 @@ class Tasks(APIView):
         rows = current_runs().filter(task__project=token_of(request).project_id)
         rows = rows.filter(search(request.query_params.get("q", "")))
         if statuses := _known(request, "status", [status.value for status in RunStatus]):
-            rows = rows.filter(status__in=statuses)
+            rows = rows.filter(reduce(or_, (OF_STATUS[RunStatus(one)] for one in statuses)))
         if patterns := _known(request, "pattern", list(NAMES)):
             rows = rows.filter(task__pattern__in=patterns)
         rows = rows.select_related("task__project").defer("state", "feedback", "result")
         found, cursor = page(request, rows)
-        return answer(request, [task_shape(run.task, run) for run in found], cursor)
+        held = holds.of_runs(found)
+        shown = [task_shape(run.task, run, held.get(run.pk, [])) for run in found]
+        return answer(request, shown, cursor)
 
     def post(self, request: Request) -> Response:
         """Submit a task: 202, it runs on its own from here."""
@@ -158,14 +163,20 @@ def body_name(field: str) -> str:
     return "aim" if field == "local_aim" else field
 
 
-def request_key(request: Request, token: ApiToken, body: Any = None) -> RequestKey | None:
-    """The request's key, if it has one; `body` is what counts as the same request."""
+def key_of(request: Request) -> str | None:
+    """The Idempotency-Key, or None."""
     key = request.headers.get("Idempotency-Key")
-    if key is None:
-        return None
-    if not 1 <= len(key) <= 255 or not key.isprintable():
+    if key is not None and not (1 <= len(key) <= 255 and key.isprintable()):
         detail = "Idempotency-Key must have 1 to 255 printable characters."
         raise Refusal(400, "bad_idempotency_key", detail)
+    return key
+
+
+def request_key(request: Request, token: ApiToken, body: Any = None) -> RequestKey | None:
+    """The request's key, if it has one; `body` is what counts as the same request."""
+    key = key_of(request)
+    if key is None:
+        return None
     text = json.dumps(request.data if body is None else body, sort_keys=True)
     return RequestKey(
         owner=f"token:{token.pk}", key=key, request_digest=hashlib.sha256(text.encode()).hexdigest()

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django import template
-from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from dashboard import display
+from loops import clock as database_clock
 from loops import figures
 from loops.core.graph import Signal
 from loops.core.lifecycle import RunStatus
@@ -67,7 +67,7 @@ def ago(moment: datetime | None) -> SafeString | str:
     """A moment as its distance from now; the exact time is in the tooltip."""
     if moment is None:
         return ""
-    return _time(moment, display.ago(moment, timezone.now()))
+    return _time(moment, display.ago(moment, database_clock.now()))
 
 
 @register.simple_tag
@@ -94,7 +94,7 @@ def rail(run: Run, attempts: list[Attempt], on_limit: str, size: str = "") -> di
         "used": run.iterations + any(slot.tone == "run" for slot in slots),
         "allowed": run.limit_iterations,
         "ends_in_gate": on_limit == OnLimit.GATE,
-        "at_gate": run.status == RunStatus.AT_GATE,
+        "at_gate": figures.effective_status(run)[0] is RunStatus.AT_GATE,
         "size": size,
         "many": len(slots) > 8,
     }
@@ -134,7 +134,7 @@ def pill(words: str, tone: str) -> dict[str, str]:
 def run_pill(run: Run) -> dict[str, str]:
     """The status of a run."""
     words = figures.outcome_words(run)
-    if run.cancel_requested and not run.is_terminal:
+    if run.cancel_requested and not figures.is_over(run):
         words = "Cancelling"
     return {"words": words, "tone": figures.tone(run)}
 

@@ -17,7 +17,7 @@ from dashboard.queues import open_items, rail_attempts
 from dashboard.texts import head
 from dashboard.views.fragments import live_page
 from loops.core.lifecycle import StopReason
-from loops.figures import in_words
+from loops.figures import in_words, item_status
 from loops.gates import MOST_ROUNDS, BadDecision, NotPossibleNow, decide
 from loops.models import Decision, Escalation, EscalationStatus
 from loops.store.runs import MovedOn
@@ -135,7 +135,7 @@ def _item_context(item: Escalation, inbox: list[Escalation]) -> dict[str, Any]:
         "diff": diff_of(patch) if patch else None,
         "code": head(code, CODE_LINES) if code else None,
         "summary": head(summary, CODE_LINES) if summary else None,
-        "open": item.status == EscalationStatus.OPEN,
+        "open": item_status(item) is EscalationStatus.OPEN,
         "can": {one.name.lower(): one in item.allowed for one in Decision},
         "also_grants": [in_words(*of) for of in packet.get("also_grants", {}).items()],
         "raises": [in_words(*of) for of in packet.get("raises_graph", {}).items()],

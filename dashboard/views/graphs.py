@@ -11,7 +11,6 @@ from django.contrib.auth.models import User
 from django.db.models import Count, F, Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.clocks import ending
@@ -20,6 +19,7 @@ from dashboard.graph_drawing import draw
 from dashboard.graph_grant_form import GrantForm
 from dashboard.queues import open_items, rail_attempts
 from dashboard.views.fragments import live_page
+from loops import clock
 from loops.core.graph import EdgeKind
 from loops.figures import meters
 from loops.graph_figures import (
@@ -131,7 +131,7 @@ def _page(
         "why": graph_sentence(found),
         "over": effective_status(found)[0] is GraphStatus.ENDED,
         "meters": meters(found),
-        "clocks": [clock] if (clock := ending(found, timezone.now())) else [],
+        "clocks": [left] if (left := ending(found, clock.now())) else [],
         "grant_form": form or _grant_form(found),
         "drawing": draw(nodes, edges, found.governor, lines),
         "lines": list(lines.values()),

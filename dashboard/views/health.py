@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import redis
 from django.db import DatabaseError
+from django.db.models.functions import Now
 from django.http import HttpRequest, JsonResponse
-from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from dashboard.context import ALIVE
@@ -37,9 +37,8 @@ def _redis() -> bool:
 
 
 def _database() -> dict[str, bool]:
-    since = timezone.now() - ALIVE
     try:
-        worker = WorkerPresence.objects.filter(kind="worker", seen_at__gte=since).exists()
+        worker = WorkerPresence.objects.filter(kind="worker", seen_at__gte=Now() - ALIVE).exists()
     except DatabaseError:
         return {"database": False, "worker": False}
     return {"database": True, "worker": worker}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,22 +12,31 @@ from django.contrib.auth.decorators import login_required
 from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
+from dashboard import holding
 from dashboard.clocks import clocks
 from dashboard.diffs import diff_of
 from dashboard.queues import open_items
 from dashboard.texts import stored_head, stored_tail
 from dashboard.timeline import AttemptLine, timeline
 from dashboard.views.fragments import live_page
-from loops import gates
+from loops import clock, gates
 from loops.admission import why_waiting
 from loops.core.lifecycle import RunStatus
-from loops.figures import account, calibration, cap_hits, effective_status, meters, sentence
-from loops.models import Escalation, Run
+from loops.day_figures import day_meters, day_of
+from loops.figures import (
+    account,
+    calibration,
+    cap_hits,
+    effective_status,
+    is_over,
+    meters,
+    sentence,
+)
+from loops.models import Escalation, ProjectDay, Run
 from loops.patterns import UnknownPattern, get
-from loops.store import artifacts
+from loops.store import artifacts, days, holds
 
 TABS = {
     "timeline": "Timeline",
@@ -49,8 +59,9 @@ def task(request: HttpRequest, pk: int) -> HttpResponse:
     tab = tab if tab in TABS else "timeline"
     before = _number(request, "before")
     lines, earlier = timeline(run, most=MOST_ATTEMPTS, before=before)
+    held = [] if is_over(run) else holds.of_runs([run]).get(run.pk, [])
     item = open_items().filter(run=run).first() if run.status == RunStatus.AT_GATE else None
-    now = timezone.now()
+    now, day = clock.now(), day_of(run)
     result = run.result if isinstance(run.result, dict) else {}
     context: dict[str, Any] = {
         "section": "tasks",
@@ -58,8 +69,12 @@ def task(request: HttpRequest, pk: int) -> HttpResponse:
         "task": run.task,
         "tabs": TABS,
         "tab": tab,
-        "why": _why(run),
-        "meters": meters(run),
+        "why": holding.sentence(held, run) or _why(run, day),
+        "held": next((one for one in held if one.run_id), None),
+        "target": f"run:{run.pk}",
+        "request_id": secrets.token_urlsafe(16),
+        "over": is_over(run),
+        "meters": [*meters(run), *(day_meters(day) if day else ())],
         "clocks": clocks(run, now),
         "lines": lines,
         "earlier": lines[-1].attempt.no if earlier else None,
@@ -110,22 +125,22 @@ def artifact(request: HttpRequest, pk: int, digest: str) -> HttpResponse:
 
 
 def _newest_run(task_id: int) -> Run:
-    found = Run.objects.select_related("task__project", "task__created_by")
+    found = days.marked(Run.objects.select_related("task__project", "task__created_by"))
     run = found.filter(task_id=task_id).order_by("-number").first()
     if run is None:
         raise Http404
     return run
 
 
-def _why(run: Run) -> str:
+def _why(run: Run, day: ProjectDay | None) -> str:
     """One sentence: why it is where it is."""
     status, _ = effective_status(run)
     if status is not RunStatus(run.status):
         return sentence(run)
-    if run.cancel_requested and not run.is_terminal:
+    if run.cancel_requested and not is_over(run):
         return "It stops as soon as its worker hears of the cancel."
     if status is RunStatus.QUEUED:
-        return why_waiting(run)
+        return why_waiting(run, day)
     return "" if status is RunStatus.RUNNING else run.sentence
 
 

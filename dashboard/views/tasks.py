@@ -10,6 +10,7 @@ from django.views.decorators.http import require_safe
 
 from dashboard.queues import CHIPS, count_up_to, current_runs, rail_attempts, search
 from dashboard.views.fragments import live_page
+from loops.store import holds
 
 PAGE = 50
 
@@ -32,7 +33,7 @@ def tasks(request: HttpRequest) -> HttpResponse:
         rows = rows.filter(pk__lte=up_to)
     page = list(rows.order_by("-pk")[: PAGE + 1])
     more, page = page[PAGE:], page[:PAGE]
-    attempts = rail_attempts(page)
+    attempts, held = rail_attempts(page), holds.of_runs(page)
     newest = up_to or (page[0].pk if page and not older_than else 0)
     context: dict[str, Any] = {
         "section": "tasks",
@@ -42,7 +43,15 @@ def tasks(request: HttpRequest) -> HttpResponse:
             {"name": name, "title": title, "count": count_up_to(found.filter(only))}
             for name, (title, only) in CHIPS.items()
         ],
-        "rows": [{"run": run, "task": run.task, "attempts": attempts[run.pk]} for run in page],
+        "rows": [
+            {
+                "run": run,
+                "task": run.task,
+                "attempts": attempts[run.pk],
+                "paused": bool(held.get(run.pk)),
+            }
+            for run in page
+        ],
         "older": page[-1].pk if more else None,
         "paged": older_than,
         "upto": newest,

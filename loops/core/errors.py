@@ -27,20 +27,23 @@ class LimitReached(LoopwardenError):
     (calls, tokens, micro-dollars, seconds).
     """
 
-    def __init__(self, axis: str, *, used: int, reserved: int, asked: int, cap: int) -> None:
+    def __init__(
+        self, axis: str, *, used: int, reserved: int, asked: int, cap: int, owner: str = "run"
+    ) -> None:
         super().__init__(
             f"limit reached: {axis} (cap {cap}, used {used}, reserved {reserved}, asked {asked})"
         )
         self.axis, self.used, self.reserved, self.asked, self.cap = axis, used, reserved, asked, cap
-        self.owner = "run"
-        """Whose limit it is: the run's own, or its `graph`'s, which no grant to the run raises."""
+        self.owner = owner
+        """Whose limit it is: the run's own, or its `graph`'s or its `project-day`'s, which no
+        grant to the run raises."""
 
     @property
     def details(self) -> str:
         """The figures, for people."""
-        figures = (self.cap, self.used, self.reserved, self.asked)
         cap, used, reserved, asked = (
-            f"${dollars(figure)}" if self.axis == "cost" else f"{figure}" for figure in figures
+            f"${dollars(value)}" if self.axis == "cost" else str(value)
+            for value in (self.cap, self.used, self.reserved, self.asked)
         )
         return f"Cap {cap}, used {used}, reserved {reserved}, asked {asked}."
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 
 from loops.core.errors import ContractError, LimitReached
@@ -55,6 +56,14 @@ class Amount:
     tool_calls: int = 0
     tokens: int = 0
     cost_microusd: int = 0
+
+
+def sum_of(amounts: Iterable[Amount]) -> Amount:
+    """So much of every axis together."""
+    each = list(amounts)
+    return Amount(
+        **{item.name: sum(getattr(one, item.name) for one in each) for item in fields(Amount)}
+    )
 
 
 def first_refusal(

@@ -2,9 +2,12 @@
 
 from loops.models.access import ApiToken, IdempotencyKey, LoginLink
 from loops.models.artifact import Artifact
+from loops.models.budget import Budget
+from loops.models.day import DayGrant, ProjectDay
 from loops.models.event import Event, Outbox, WorkerPresence
 from loops.models.gate import Decision, Escalation, EscalationStatus
 from loops.models.graph import Graph, GraphEdge, GraphEvent, GraphGrant, GraphNode, GraphStatus
+from loops.models.hold import EVERYTHING, SWITCH, Hold, HoldRequest, HoldVerb
 from loops.models.run import (
     Attempt,
     AttemptStatus,
@@ -19,11 +22,15 @@ from loops.models.run import (
 from loops.models.task import AgentProfile, Lane, OnLimit, Project, Task
 
 __all__ = [
+    "EVERYTHING",
+    "SWITCH",
     "AgentProfile",
     "ApiToken",
     "Artifact",
     "Attempt",
     "AttemptStatus",
+    "Budget",
+    "DayGrant",
     "Decision",
     "Escalation",
     "EscalationStatus",
@@ -34,6 +41,9 @@ __all__ = [
     "GraphGrant",
     "GraphNode",
     "GraphStatus",
+    "Hold",
+    "HoldRequest",
+    "HoldVerb",
     "IdempotencyKey",
     "Lane",
     "LimitGrant",
@@ -41,6 +51,7 @@ __all__ = [
     "OnLimit",
     "Outbox",
     "Project",
+    "ProjectDay",
     "Reservation",
     "ReservationState",
     "Run",

@@ -51,3 +51,5 @@ class WorkerPresence(models.Model):
     sandbox = models.CharField(max_length=120, blank=True)
     started_at = models.DateTimeField()
     seen_at = models.DateTimeField()
+    drained_at = models.DateTimeField(null=True)
+    """Since when it is to take nothing new; what it works on goes on."""

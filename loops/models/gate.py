@@ -16,8 +16,8 @@ class EscalationStatus(models.TextChoices):
 
     OPEN = "open"
     DECIDED = "decided"
-    EXPIRED = "expired"
-    WITHDRAWN = "withdrawn"  # the run ended by itself: cancelled, or past its deadline
+    EXPIRED = "expired"  # the run's deadline passed and nobody had decided
+    WITHDRAWN = "withdrawn"  # the run was cancelled
 
 
 class Decision(models.TextChoices):

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
-from django.db.models import F, Q
-from django.utils import timezone
+from django.db.models import Q
 
+from loops import clock
 from loops.core.graph import EdgeKind, GraphOutcome, Mode, Signal
-from loops.core.limits import Amount, Limits
+from loops.models.budget import Budget
 from loops.models.task import Project, Task
-
-COUNTED = ("model_calls", "tool_calls", "tokens", "cost_microusd")
-
-
-def _within(axis: str) -> models.CheckConstraint:
-    return models.CheckConstraint(
-        condition=Q(**{f"limit_{axis}__isnull": True})
-        | Q(**{f"limit_{axis}__gte": F(f"used_{axis}") + F(f"reserved_{axis}")}),
-        name=f"graph_{axis}_within_limit",
-    )
 
 
 def modes() -> list[tuple[str, str]]:
@@ -50,7 +40,7 @@ class GraphStatus(models.TextChoices):
     ENDED = "ended", "Ended"
 
 
-class Graph(models.Model):
+class Graph(Budget):
     """Its row is the authority on its status and on the budget that its tasks share.
 
     `aim` never changes: a change of the goal makes a successor.
@@ -73,21 +63,6 @@ class Graph(models.Model):
     version = models.PositiveBigIntegerField(default=0)
     event_seq = models.PositiveBigIntegerField(default=0)
 
-    limit_model_calls = models.PositiveIntegerField(null=True)
-    limit_tool_calls = models.PositiveIntegerField(null=True)
-    limit_tokens = models.PositiveBigIntegerField(null=True)
-    limit_cost_microusd = models.PositiveBigIntegerField(null=True)
-    used_model_calls = models.PositiveIntegerField(default=0)
-    used_tool_calls = models.PositiveIntegerField(default=0)
-    used_tokens = models.PositiveBigIntegerField(default=0)
-    used_cost_microusd = models.PositiveBigIntegerField(default=0)
-    reserved_model_calls = models.PositiveIntegerField(default=0)
-    reserved_tool_calls = models.PositiveIntegerField(default=0)
-    reserved_tokens = models.PositiveBigIntegerField(default=0)
-    reserved_cost_microusd = models.PositiveBigIntegerField(default=0)
-    overrun_tokens = models.PositiveBigIntegerField(default=0)
-    overrun_cost_microusd = models.PositiveBigIntegerField(default=0)
-
     successor_of = models.OneToOneField(
         "self", null=True, on_delete=models.PROTECT, related_name="successor"
     )
@@ -96,14 +71,14 @@ class Graph(models.Model):
     updated_at = models.DateTimeField(auto_now=True)
     ended_at = models.DateTimeField(null=True)
 
-    class Meta:
+    class Meta(Budget.Meta):
         constraints = [
+            *Budget.Meta.constraints,
             models.CheckConstraint(
                 condition=Q(status=GraphStatus.ENDED) & ~Q(outcome="")
                 | ~Q(status=GraphStatus.ENDED) & Q(outcome=""),
                 name="graph_outcome_at_its_end",
             ),
-            *[_within(axis) for axis in COUNTED],
         ]
         indexes = [
             models.Index(fields=["id"], name="graph_live", condition=~Q(status=GraphStatus.ENDED)),
@@ -126,27 +101,7 @@ class Graph(models.Model):
     @property
     def is_late(self) -> bool:
         """Whether its deadline has passed."""
-        return self.deadline_at is not None and self.deadline_at <= timezone.now()
-
-    @property
-    def limits(self) -> Limits:
-        """The caps that its tasks share; it has none of iterations."""
-        return Limits(iterations=1, **{axis: getattr(self, f"limit_{axis}") for axis in COUNTED})
-
-    @property
-    def used(self) -> Amount:
-        """What is surely spent."""
-        return Amount(
-            model_calls=self.used_model_calls,
-            tool_calls=self.used_tool_calls,
-            tokens=self.used_tokens + self.overrun_tokens,
-            cost_microusd=self.used_cost_microusd + self.overrun_cost_microusd,
-        )
-
-    @property
-    def reserved(self) -> Amount:
-        """What calls in flight may still spend."""
-        return Amount(**{axis: getattr(self, f"reserved_{axis}") for axis in COUNTED})
+        return self.deadline_at is not None and self.deadline_at <= clock.now()
 
 
 class GraphGrant(models.Model):

@@ -8,24 +8,15 @@ from django.db.models import F, Q
 
 from loops.core.lifecycle import SENTENCES, TERMINAL, RunStatus, StopReason
 from loops.core.limits import Amount, Limits
+from loops.models.budget import COUNTED, Budget
 from loops.models.task import Lane, Task
-
-COUNTED = ("model_calls", "tool_calls", "tokens", "cost_microusd")
 
 
 def _statuses() -> list[tuple[str, str]]:
     return [(status.value, status.value.replace("_", " ")) for status in RunStatus]
 
 
-def _within(axis: str) -> models.CheckConstraint:
-    return models.CheckConstraint(
-        condition=Q(**{f"limit_{axis}__isnull": True})
-        | Q(**{f"limit_{axis}__gte": F(f"used_{axis}") + F(f"reserved_{axis}")}),
-        name=f"run_{axis}_within_limit",
-    )
-
-
-class Run(models.Model):
+class Run(Budget):
     """One bounded execution of a task. Its row is the authority on status and budget."""
 
     task = models.ForeignKey(Task, on_delete=models.PROTECT, related_name="runs")
@@ -67,21 +58,6 @@ class Run(models.Model):
     limit_iterations = models.PositiveIntegerField()
     limit_errors = models.PositiveIntegerField()
     limit_active_seconds = models.PositiveIntegerField(null=True)
-    limit_model_calls = models.PositiveIntegerField(null=True)
-    limit_tool_calls = models.PositiveIntegerField(null=True)
-    limit_tokens = models.PositiveBigIntegerField(null=True)
-    limit_cost_microusd = models.PositiveBigIntegerField(null=True)
-    used_model_calls = models.PositiveIntegerField(default=0)
-    used_tool_calls = models.PositiveIntegerField(default=0)
-    used_tokens = models.PositiveBigIntegerField(default=0)
-    used_cost_microusd = models.PositiveBigIntegerField(default=0)
-    reserved_model_calls = models.PositiveIntegerField(default=0)
-    reserved_tool_calls = models.PositiveIntegerField(default=0)
-    reserved_tokens = models.PositiveBigIntegerField(default=0)
-    reserved_cost_microusd = models.PositiveBigIntegerField(default=0)
-    overrun_tokens = models.PositiveBigIntegerField(default=0)
-    """What a provider used above its own worst case. Kept apart so that the check can hold."""
-    overrun_cost_microusd = models.PositiveBigIntegerField(default=0)
 
     state = models.JSONField(null=True)
     """The pattern's state after the last judged attempt."""
@@ -98,8 +74,12 @@ class Run(models.Model):
     ended_at = models.DateTimeField(null=True)
     updated_at = models.DateTimeField(auto_now=True)
 
-    class Meta:
+    day_used_up = False
+    """Whether its project's day admits nothing more, where `loops.store.days.marked` read it."""
+
+    class Meta(Budget.Meta):
         constraints = [
+            *Budget.Meta.constraints,
             models.UniqueConstraint(fields=["task", "number"], name="run_number_unique"),
             models.CheckConstraint(
                 condition=Q(status__in=[s.value for s in RunStatus]), name="run_status_known"
@@ -118,7 +98,6 @@ class Run(models.Model):
                 | (~Q(status=RunStatus.RUNNING) & Q(lease_expires_at__isnull=True)),
                 name="run_lease_only_while_running",
             ),
-            *[_within(axis) for axis in COUNTED],
         ]
         indexes = [
             # The dispatcher's candidates: queued and not yet admitted.
@@ -167,21 +146,6 @@ class Run(models.Model):
             tokens=self.limit_tokens,
             cost_microusd=self.limit_cost_microusd,
         )
-
-    @property
-    def used(self) -> Amount:
-        """What is surely spent."""
-        return Amount(
-            model_calls=self.used_model_calls,
-            tool_calls=self.used_tool_calls,
-            tokens=self.used_tokens + self.overrun_tokens,
-            cost_microusd=self.used_cost_microusd + self.overrun_cost_microusd,
-        )
-
-    @property
-    def reserved(self) -> Amount:
-        """What calls in flight may still spend."""
-        return Amount(**{axis: getattr(self, f"reserved_{axis}") for axis in COUNTED})
 
     @property
     def is_terminal(self) -> bool:
@@ -334,6 +298,14 @@ class Reservation(models.Model):
     """One row of the ledger: the worst case before a call, the real usage after it."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="reservations")
+    day = models.ForeignKey(
+        "loops.ProjectDay",
+        null=True,
+        on_delete=models.PROTECT,
+        db_index=False,
+        related_name="reservations",
+    )
+    """Where it is settled, also after midnight; empty for what costs neither tokens nor money."""
     attempt_no = models.PositiveIntegerField()
     seq = models.PositiveIntegerField()
     token = models.PositiveBigIntegerField()
@@ -353,5 +325,15 @@ class Reservation(models.Model):
                 fields=["run"],
                 name="reservation_open",
                 condition=Q(state__in=[ReservationState.RESERVED, ReservationState.IN_FLIGHT]),
-            )
+            ),
+            models.Index(
+                fields=["day"],
+                name="reservation_open_by_day",
+                condition=Q(state__in=[ReservationState.RESERVED, ReservationState.IN_FLIGHT]),
+            ),
         ]
+
+    @property
+    def worst(self) -> Amount:
+        """What it may use at most."""
+        return Amount(**{axis: getattr(self, f"est_{axis}") for axis in COUNTED})

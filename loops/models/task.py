@@ -11,7 +11,10 @@ from django.db.models import Q
 
 
 class Project(models.Model):
-    """A tenant. `max_running` caps how many of its attempts run at once."""
+    """A tenant. `max_running` caps how many of its attempts run at once.
+
+    The daily caps hold for each calendar day of `time_zone`; None is no cap.
+    """
 
     slug = models.SlugField(unique=True)
     name = models.CharField(max_length=200)
@@ -20,6 +23,9 @@ class Project(models.Model):
         default=1, db_default=1, validators=[MinValueValidator(1)]
     )
     """Its share of the pool while projects compete: 3 gets three times the slots of 1."""
+    daily_tokens = models.PositiveBigIntegerField(null=True)
+    daily_cost_microusd = models.PositiveBigIntegerField(null=True)
+    time_zone = models.CharField(max_length=64, default="UTC", db_default="UTC")
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -12,6 +13,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from loops.core.lifecycle import TERMINAL, RunStatus, StopReason, check_move
+from loops.crashpoints import reach
 from loops.models import Attempt, AttemptStatus, Outbox, Run
 from loops.statements import as_json, execute, fetch
 from loops.store import events, lanes
@@ -27,6 +29,10 @@ class Claim:
     worker: str
     claims: int
     """How often this attempt was claimed so far, this time included."""
+    asked_at: float = field(default_factory=time.monotonic)
+    """When the claim was asked for, on this process' monotonic clock: the lease is no older."""
+    seconds_left: float | None = None
+    """From then until the run's deadline, by the database's clock; None without a deadline."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +64,7 @@ class Conclusion:
 
 
 def claim(run_id: int, no: int, *, worker: str) -> Claim | None:
-    """Take attempt `no` of the run, or None: the message was a duplicate, stale or too late."""
+    """Take attempt `no` of the run, or None: a duplicate, stale or late message, or a held run."""
     params = {
         "run": run_id,
         "no": no,
@@ -67,11 +73,12 @@ def claim(run_id: int, no: int, *, worker: str) -> Claim | None:
         "attempt": settings.LOOPWARDEN_ATTEMPT_SECONDS,
         "false": False,
     }
+    asked_at = time.monotonic()
     with transaction.atomic():
         row = fetch("claim", params)
         if row is None:
             return None
-        token, seq = row
+        token, seq, left = row
         tree = Run.objects.values_list("tree", flat=True).get(pk=run_id)
         opened = fetch("open_attempt", {**params, "token": token, "tree": tree})
         claims = opened[0] if opened else 1
@@ -83,7 +90,16 @@ def claim(run_id: int, no: int, *, worker: str) -> Claim | None:
             seq=seq,
             data={"no": no, "token": token, "claims": claims},
         )
-    return Claim(run_id=run_id, no=no, token=token, worker=worker, claims=claims)
+        reach("claiming")
+    return Claim(
+        run_id=run_id,
+        no=no,
+        token=token,
+        worker=worker,
+        claims=claims,
+        asked_at=asked_at,
+        seconds_left=left,
+    )
 
 
 def ignore_delivery(run_id: int, no: int, *, worker: str) -> None:
@@ -100,7 +116,7 @@ def ignore_delivery(run_id: int, no: int, *, worker: str) -> None:
 
 
 def renew(claim: Claim) -> bool:
-    """Keep the lease. False: cancelled, taken over or out of time; stop and write nothing."""
+    """Keep the lease. False: cancelled, stopped, taken over or out of time; write nothing."""
     params = {
         "run": claim.run_id,
         "token": claim.token,
@@ -117,7 +133,9 @@ def finish(claim: Claim, conclusion: Conclusion) -> bool:
     """
     check_move(RunStatus.RUNNING, conclusion.status)
     with transaction.atomic():
-        return apply(claim, conclusion)
+        kept = apply(claim, conclusion)
+        reach("finishing")
+    return kept
 
 
 def apply(claim: Claim, conclusion: Conclusion) -> bool:

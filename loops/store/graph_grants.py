@@ -12,7 +12,7 @@ from loops.core.errors import ContractError, LimitReached, LoopwardenError
 from loops.core.limits import Limits
 from loops.figures import in_words
 from loops.models import Graph, GraphGrant, GraphStatus
-from loops.models.graph import COUNTED
+from loops.models.budget import COUNTED
 from loops.store.graph_events import record
 from loops.store.submit import Problem
 

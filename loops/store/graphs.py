@@ -14,7 +14,7 @@ from loops.core import graph as core
 from loops.core.graph_run import AskGovernor, End, NodeResult
 from loops.core.limits import Limits
 from loops.models import Graph, GraphEdge, GraphNode, GraphStatus, Project, Run, Task
-from loops.models.graph import COUNTED
+from loops.models.budget import COUNTED
 from loops.store import graph_grants
 from loops.store.graph_events import SYSTEM, record
 from loops.store.graph_scenes import Scene

@@ -8,6 +8,7 @@ from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
+from loops import feed
 from loops.core.errors import LoopwardenError
 from loops.core.lifecycle import SENTENCES, TERMINAL, RunStatus, StopReason, check_move
 from loops.models import Attempt, AttemptStatus, LimitGrant, Run
@@ -57,6 +58,8 @@ def move(
         status=AttemptStatus.ABANDONED, ended_at=Now(), error=reason
     )
     events.record(run.pk, kind, text or reason, actor=actor, gate=True, nudge=True)
+    if old is RunStatus.RUNNING:
+        feed.halt(run.pk)
 
 
 def cancel(run: Run, *, actor: str) -> bool:
@@ -74,6 +77,7 @@ def cancel(run: Run, *, actor: str) -> bool:
                 cancel_requested=True, version=F("version") + 1, updated_at=Now()
             )
             events.record(run.pk, "cancel_requested", "cancel requested", actor=actor)
+            feed.halt(run.pk)
             return True
         end_cancelled(run, actor=actor)
     return True

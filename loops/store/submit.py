@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
-from django.utils import timezone
 from pydantic import ValidationError
 
+from loops import clock
 from loops.core.errors import ContractError, LoopwardenError
 from loops.core.limits import Limits
+from loops.crashpoints import reach
 from loops.models import (
     AgentProfile,
     Graph,
@@ -133,11 +134,13 @@ def submit(
             task = store(submission, project, user)
             if request_key is not None:
                 IdempotencyKey.objects.create(task=task, **asdict(request_key))
+            reach("submitting")
     except IntegrityError:
         # Ten equal requests at once: one of them stored its key, the others answer with its task.
         if request_key is not None and (known := known_task(request_key)):
             return known
         raise
+    reach("submitted")
     return task
 
 
@@ -155,6 +158,8 @@ def start_run(task: Task, *, user: User | None) -> Run:
         deadline_at=_deadline(task, limits.deadline_seconds),
         **{f"limit_{axis}": cap for axis, cap in caps.items()},
     )
+    # By the database's clock, as all that it is compared with.
+    Run.objects.filter(pk=run.pk).update(created_at=Now())
     LimitGrant.objects.create(run=run, granted_by=user, **caps)
     actor = user.get_username() if user else events.SYSTEM
     events.record(run.pk, "submitted", "submitted", actor=actor, nudge=True)
@@ -169,8 +174,8 @@ def _deadline(task: Task, seconds: int | None) -> datetime | None:
 
 
 def deadline_after(seconds: int | None) -> datetime | None:
-    """So many seconds from now; None for no deadline."""
-    return timezone.now() + timedelta(seconds=seconds) if seconds else None
+    """So many seconds from now, by the database's clock; None for no deadline."""
+    return clock.now() + timedelta(seconds=seconds) if seconds else None
 
 
 def store(

@@ -22,6 +22,8 @@ from loops.models import (
     Reservation,
     ReservationState,
     Run,
+    Step,
+    StepKind,
 )
 from loops.store import artifacts
 from tests.chaos.books import entries
@@ -113,14 +115,15 @@ def _applied_twice(scene: Scene, runs: dict[int, Run]) -> Iterator[str]:
         for value, times in Counter(entry[name] for entry in payments).items():
             if times > 1:
                 yield f"the bank paid {times} times for {name} {value}"
+    keys = {entry["key"] for entry in payments}
+    for step in Step.objects.filter(kind=StepKind.TOOL_CALL, result__outcome="completed"):
+        tool, _, key = step.name.partition(" ")
+        if tool in ("pay", "move") and "probe" not in key and key not in keys:
+            yield f"run {step.run_id}: it says that {key} was paid, the bank does not"
     for job in scene.jobs:
         run = runs.get(job.number)
         if run is None or run.status != RunStatus.SUCCEEDED:
             continue
-        if job.kind == "plan_execute_review" and not any(
-            entry["task"] == job.number for entry in payments
-        ):
-            yield f"job {job.number}: it succeeded and the bank has no payment"
         if job.kind == "check_fix" and (lines := _lines(scene, run)) != LINES:
             yield f"job {job.number}: {lines} lines were written, {LINES} were to be"
 

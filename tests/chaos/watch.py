@@ -52,8 +52,8 @@ class Watch:
             " JOIN loops_project p ON p.id = t.project_id"
             " WHERE r.status = 'running' AND r.lease_expires_at > clock_timestamp()"
             # One that was claimed and finds no slot gives the run back before it acts.
-            " AND EXISTS (SELECT 1 FROM loops_step s WHERE s.run_id = r.id"
-            "   AND s.attempt_no = r.attempt_no)"
+            " AND EXISTS (SELECT 1 FROM loops_reservation v WHERE v.run_id = r.id"
+            "   AND v.token = r.lease_token)"
         ):
             names = {f"profile:chaos-{name}" for name in _names(agents)}
             now.update({"pool", f"project:{project}", *names})

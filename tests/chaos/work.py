@@ -73,7 +73,7 @@ def _job(number: int, dice: random.Random, repo: Path) -> Job:
             spec |= {"fixes": ["sleep 0.2; echo one >> lines"]}
             body |= {"spec": spec, "source": {"repo": str(repo)}}
             limits |= {"iterations": LINES + 1, "tool_calls": 20}
-            rounds = LINES + 1
+            rounds = LINES
         case "plan_execute_review":
             body |= {"spec": {"goal": str(mark), "tools": ["pay", "move"]}}
             body["agents"] = _agents("planner", "executor") | {"reviewer": "judge"}

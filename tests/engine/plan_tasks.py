@@ -50,12 +50,12 @@ def plan_task(
     )
 
 
-def paying(book: Path, amount: int = 12, tool: str = "pay", **more: Any) -> Task:
-    """A plan of one step that pays."""
+def paying(book: Path, amount: int = 12, tool: str = "pay", *, asked: int = 1, **more: Any) -> Task:
+    """A plan of one step that pays, whose executor is asked so often."""
     return plan_task(
         [plan(step("a", tool=tool, risk="high_impact" if tool == "pay" else "reversible_write"))],
-        [ACCEPT],
-        executor=[parameters(book=str(book), amount=amount)],
+        [review("accept", finding("a", "met", f"e{asked}"))],
+        executor=[parameters(book=str(book), amount=amount)] * asked,
         spec={"tools": ["pay", "transfer"]},
         **more,
     )

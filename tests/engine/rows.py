@@ -15,10 +15,20 @@ from django.db.models.functions import Now
 from loops import feed
 from loops.core.lifecycle import RunStatus
 from loops.core.limits import Amount, Limits
-from loops.models import AttemptStatus, OnLimit, Reservation, Run, Task
+from loops.models import (
+    AttemptStatus,
+    Budget,
+    Graph,
+    OnLimit,
+    ProjectDay,
+    Reservation,
+    Run,
+    Task,
+)
 from loops.store import attempts, ledger
 from loops.store.submit import start_run
 from tests.engine import scenes
+from workers import budgets
 
 T = TypeVar("T")
 
@@ -118,10 +128,15 @@ def states(run: Run) -> list[str]:
     return list(Reservation.objects.filter(run=run).order_by("id").values_list("state", flat=True))
 
 
-def counters(run: Run) -> dict[str, int]:
-    """The four counters in Redis, without the open reservations."""
-    found: dict[bytes, bytes] = feed.client().hgetall(f"loopwarden:budget:{run.pk}")  # type: ignore[assignment]
+def counters(row: Budget) -> dict[str, int]:
+    """The four counters of a run, graph or day in Redis, without the open reservations."""
+    found: dict[bytes, bytes] = feed.client().hgetall(budgets.key_of(scope(row)))  # type: ignore[assignment]
     return {k.decode(): int(v) for k, v in found.items() if not k.startswith(b"r:")}
+
+
+def scope(row: Budget) -> ledger.Scope:
+    """The row as a scope of the ledger."""
+    return ledger.Scope({Run: "run", Graph: "graph", ProjectDay: "day"}[type(row)], row.pk)
 
 
 def nowhere() -> redis.Redis:

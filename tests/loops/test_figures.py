@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from loops import figures
+from loops import clock, figures
 from loops.core.lifecycle import RunStatus, StopReason
 from loops.core.money import dollars
 from loops.figures import Meter
@@ -88,9 +88,10 @@ def test_the_meters_show_what_is_capped_or_used() -> None:
     assert found["model_calls"].reserved == 1
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize("status", ["queued", "running", "at_gate"])
 def test_a_deadline_holds_the_moment_it_passes(status: str) -> None:
-    now = timezone.now()
+    now = clock.now()
     run = _run(status=status, deadline_at=now)
     assert figures.effective_status(run, now - timedelta(microseconds=1))[0] == status
     reached = (RunStatus.BUDGET_EXHAUSTED, StopReason.DEADLINE)

@@ -11,11 +11,11 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
-from loops import feed
+from loops import crashpoints, feed
 from loops.models import AgentProfile, Run
 from tests.engine import processes, rows, scenes
 from tests.messages_server import Answer, MessagesServer, Request, says
-from workers import crashpoints, dispatch
+from workers import dispatch
 from workers.agents import connections
 from workers.intake import TaskRequest, accept
 from workers.iteration import run_iteration

@@ -41,7 +41,7 @@ class Calls:
 
 
 def _recorder(run: Run, claim: attempts.Claim, *, here: bool = True) -> Recorder:
-    return Recorder(Lease(claim, []), run.limits, replayable=lambda _: here)
+    return Recorder(Lease(claim, []), replayable=lambda _: here)
 
 
 def _ask(using: Recorder, act: Calls, digest: str = "d") -> Performed:

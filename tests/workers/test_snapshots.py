@@ -193,6 +193,7 @@ def test_it_takes_back_exactly_what_the_agent_did(
     sh(agent, folder)
     after = snapshotter.snapshot()
     sh(meanwhile, folder)
+    refs = sh("cat .git/HEAD; git for-each-ref", folder).stdout
 
     snapshotter.undo(Snapshot.load(before.dump()), Snapshot.load(after.dump()))
 
@@ -200,6 +201,8 @@ def test_it_takes_back_exactly_what_the_agent_did(
     assert done.returncode == 0, done.stdout + done.stderr
     if not meanwhile:
         assert snapshotter.snapshot() == before
+    if "git commit" not in agent:
+        assert sh("cat .git/HEAD; git for-each-ref", folder).stdout == refs
     if "git" not in agent + meanwhile:
         assert len(list((folder / ".git/objects").rglob("*"))) == objects
 

@@ -94,7 +94,7 @@ def test_i8_a_deadline_ends_a_run_wherever_it_stands() -> None:
         assert (run.status, run.stop_reason) == ("budget_exhausted", "deadline")
         assert run.events.latest("seq").kind == "deadline"
     assert set(Attempt.objects.values_list("status", flat=True)) == {"abandoned", "judged"}
-    assert Escalation.objects.get().status == "withdrawn"
+    assert Escalation.objects.get().status == "expired"
     assert sweeper.run_pass() == 0
 
 

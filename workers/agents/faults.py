@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email.utils
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from loops.core.errors import AgentFault, AgentUnusable
@@ -108,7 +109,7 @@ def _of_status(error: anthropic.APIStatusError, secret: str) -> AgentFault:
     billed: dict[str, Any] = _NOTHING if status in _UNBILLED else {}
     if status == 200:  # the error came in the middle of the stream
         status = _STATUS_OF.get(kind, status)
-    wait = _retry_after(error.response.headers.get("retry-after", ""))
+    wait = _retry_after(error.response.headers)
     if status == 429 or kind == "rate_limit_error":
         return RateLimited(f"{RateLimited.__doc__} {message}", retry_after=wait, **billed)
     if status == 529 or kind == "overloaded_error":
@@ -121,13 +122,19 @@ def _of_status(error: anthropic.APIStatusError, secret: str) -> AgentFault:
     return ServerFault(f"{ServerFault.__doc__} {message}", retry_after=wait, **billed)
 
 
-def _retry_after(value: str) -> float | None:
-    """Seconds, from a number or a date."""
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds, from a number or a date. A date is held against the server's own clock."""
+    value = headers.get("retry-after", "")
     try:
         seconds = float(value)
     except ValueError:
         try:
-            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+            sent = _moment(headers["date"]) if "date" in headers else time.time()
+            seconds = _moment(value) - sent
         except ValueError:
             return None
     return seconds if 0 <= seconds < float("inf") else None
+
+
+def _moment(value: str) -> float:
+    return email.utils.parsedate_to_datetime(value).timestamp()

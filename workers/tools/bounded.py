@@ -11,6 +11,7 @@ from django.conf import settings
 
 from loops.core.text import clean
 from loops.core.tooling import ToolStatus
+from workers.agents.base import CallCancelled
 from workers.filetools import ToolError
 from workers.lease import Lease
 
@@ -38,7 +39,8 @@ def bounded(
     """Run a tool of ours in a thread of its own, and wait no longer than it may take.
 
     Only a `ToolError` says that nothing was done. Any other end of a tool that leaves traces, time
-    out included, proves nothing (S2-26).
+    out included, proves nothing (S2-26). Raises `CallCancelled` when the attempt must stop and the
+    tool may simply be used again.
     """
     found: list[Said] = []
     thread = threading.Thread(target=lambda: found.append(_run(run, traces)), daemon=True)
@@ -47,6 +49,8 @@ def bounded(
     while thread.is_alive() and left > 0 and not lease.lost.is_set():
         thread.join(_POLL_SECONDS)
         left -= _POLL_SECONDS
+    if lease.lost.is_set() and not traces:
+        raise CallCancelled
     if found:
         return found[0]
     status = ToolStatus.OUTCOME_UNKNOWN if traces else ToolStatus.FAILED

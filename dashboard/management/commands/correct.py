@@ -12,6 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from loops.core.money import dollars
 from loops.models import Run
+from loops.store import ledger
 from loops.store.corrections import CannotCorrect, correct_cost
 from workers import budgets
 from workers.agents.base import microusd
@@ -32,7 +33,8 @@ class Command(BaseCommand):
         except CannotCorrect as error:
             raise CommandError(str(error)) from error
         try:
-            budgets.forget(run.pk)
+            for scope in ledger.scopes_of(run):
+                budgets.forget(scope)
         except redis.RedisError as error:
             raise CommandError(
                 f"corrected, but the live counters hold the old sum until Redis is back: {error}"

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from django.contrib.auth.models import User
+from django.db.models.functions import Now
 from playwright.sync_api import Page
 
 from loops.core.lifecycle import RunStatus
-from loops.models import Escalation, Graph, Project, StepKind
-from loops.store import artifacts
+from loops.models import Escalation, Graph, Project, StepKind, WorkerPresence
+from loops.store import artifacts, holds
+from loops.store.holds import Target
 from tests.dashboard.browser.conftest import Web
 from tests.engine import graph_scenes as g
 from tests.engine import scenes
@@ -34,6 +36,7 @@ ADDRESSES = (
     "/tasks/new/",
     "/tasks/new/check_fix/",
     "/account/",
+    "/operations/",
     "/nowhere/",
 )
 ROOT = Path(__file__).parents[3] / "dashboard"
@@ -81,6 +84,14 @@ def filled(project: Project, alice: User, profiles: object) -> list[str]:
     for status in RunStatus:
         make_run(project, status=status, title=f"a {status} one")
     graph, item = _graph()
+    alice.is_superuser = True
+    alice.save()
+    WorkerPresence.objects.create(
+        name=LONG[:110], kind="worker", sandbox="bubblewrap", started_at=Now(), seen_at=Now()
+    )
+    paused = make_run(project, title=LONG)
+    for target in (Target(run=paused), Target(project=project), Target()):
+        holds.hold(target, holds.Request(actor="alice", why=LONG))
     numbers = {"task": run.task_id, "graph": graph.pk, "item": item.pk}
     return [address.format(**numbers) for address in ADDRESSES]
 

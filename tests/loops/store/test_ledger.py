@@ -145,10 +145,11 @@ def test_a_rebuild_voids_what_is_surely_unsent_and_sums_the_rest() -> None:
     run, claim = rows.claimed(limit_tokens=1_000)
     ledger.settle(claim, 1, rows.sent(claim, CALL, 1), rows.answer(tokens=30, cost_microusd=20))
     ledger.settle(claim, 2, rows.sent(claim, CALL, 2), rows.answer())
-    rows.sent(claim, CALL, 3)
+    sent = rows.sent(claim, CALL, 3)
     unsent = ledger.reserve(claim, rows.call(4), CALL)
-    total = ledger.void_and_sum(run.pk)
-    assert total == Amount(model_calls=3, tokens=230, cost_microusd=2_020)
+    held = ledger.void_and_sum(rows.scope(run))
+    assert held.total == Amount(model_calls=3, tokens=230, cost_microusd=2_020)
+    assert held.in_flight == {sent: CALL}
     assert rows.states(run) == ["settled", "unknown", "in_flight", "void"]
     assert not ledger.send(unsent)
     assert _figures(run)[1] == asdict(CALL)
@@ -170,7 +171,7 @@ def test_a_call_that_was_sent_meanwhile_is_never_given_back(
     monkeypatch.setattr(ledger, "_close", too_late)
     match closing:
         case "void":
-            assert ledger.void_and_sum(run.pk) == CALL
+            assert ledger.void_and_sum(rows.scope(run)).total == CALL
         case "release":
             ledger.release(reservation)
         case "lost":

@@ -6,5 +6,5 @@ from loops import triggers
 class Migration(migrations.Migration):
     """A trigger refuses to change the status of a run or a graph that has ended."""
 
-    dependencies = [("loops", "0003_fairness")]
+    dependencies = [("loops", "0005_project_day")]
     operations = [migrations.RunPython(triggers.install, triggers.remove)]

@@ -1,0 +1,81 @@
+"""The day of a project at the command line, on the page and in the API (RC077)."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+from loops.core.lifecycle import RunStatus
+from loops.models import DayGrant, Project, ProjectDay
+from loops.store import days
+from tests.dashboard.test_pages import MOST_QUERIES, queries, text_of
+from tests.factories import make_run
+
+
+def _project(*words: str) -> str:
+    out = StringIO()
+    call_command("project", *words, stdout=out)
+    return out.getvalue().strip()
+
+
+def test_caps_zone_and_grants_are_set_from_the_command_line(project: Project) -> None:
+    assert _project("list") == "payments  UTC  today $0.00 of any, 0 of any tokens"
+    zone = ["--time-zone", "Europe/Berlin"]
+    said = _project("set", "payments", "--daily-cost", "20", "--daily-tokens", "5000", *zone)
+    assert said == "payments  Europe/Berlin  today $0.00 of $20.00, 0 of 5000 tokens"
+    said = _project("grant", "payments", "--cost", "2.50")
+    assert said == "payments  Europe/Berlin  today $0.00 of $22.50, 0 of 5000 tokens"
+    assert DayGrant.objects.get().cost_microusd == 2_500_000
+    assert _project("set", "payments", "--daily-tokens", "none").endswith("0 of any tokens")
+    assert _project("list").startswith("payments  Europe/Berlin  today $0.00 of $22.50")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["set", "nobody", "--daily-cost", "1"],
+            "no project 'nobody'; there are: payments",
+        ),
+        (["set", "payments"], "say what to set"),
+        (["set", "payments", "--daily-cost", "0"], "--daily-cost: '0' is no positive amount"),
+        (["set", "payments", "--daily-cost", "inf"], "--daily-cost: 'inf' is no positive amount"),
+        (["set", "payments", "--daily-tokens", "1.5"], "--daily-tokens: '1.5' is no positive"),
+        (["set", "payments", "--daily-tokens", "9" * 30], "--daily-tokens: '999"),
+        (["set", "payments", "--time-zone", "Berlin"], "--time-zone: 'Berlin' is no IANA"),
+        (["grant", "payments"], "say how much"),
+        (["grant", "payments", "--cost", "-1"], "--cost: '-1' is no positive amount"),
+    ],
+)
+def test_what_cannot_be_set_is_refused_by_name(
+    project: Project, words: list[str], message: str
+) -> None:
+    with pytest.raises(CommandError, match=message):
+        _project(*words)
+    project.refresh_from_db()
+    assert (project.daily_cost_microusd, project.time_zone) == (None, "UTC")
+
+
+def test_rc077_page_and_api_say_what_is_used_up_and_when_it_goes_on(
+    pages: Client, bearer: dict[str, str], project: Project
+) -> None:
+    days.configure(project, daily_cost_microusd=1_000_000, time_zone="Europe/Berlin")
+    run = make_run(project, status=RunStatus.QUEUED)
+    head = Client().get(f"/api/v1/runs/{run.pk}", **bearer).json()  # type: ignore[arg-type]
+    assert (head["waits_for_budget"], head["project_day"]["used_up"]) == (False, False)
+    ProjectDay.objects.update(used_cost_microusd=1_000_000)
+    page = text_of(pages.get(f"/tasks/{run.task_id}/").content.decode())
+    assert "used up: cost cap $1.00, used $1.00, reserved $0.00. It goes on at" in page
+    assert "00:00 Europe/Berlin, or when somebody grants more" in page
+    assert "Project's cost today" in page
+    assert "Waiting for budget" in text_of(pages.get("/tasks/").content.decode())
+    shown = Client().get(f"/api/v1/runs/{run.pk}", **bearer).json()  # type: ignore[arg-type]
+    assert (shown["status"], shown["waits_for_budget"]) == ("queued", True)
+    found = shown["project_day"]
+    assert (found["used_up"], found["time_zone"]) == (True, "Europe/Berlin")
+    assert found["meters"][0]["used"] == {"amount": "1.000000", "currency": "USD"}
+    assert found["why"].startswith("The project's day is used up: cost cap $1.00")
+    assert queries(pages, f"/tasks/{run.task_id}/") <= MOST_QUERIES
