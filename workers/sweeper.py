@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 MOST_CLAIMS = 3
 """After so many lost workers on one attempt, the attempt itself is the suspect."""
 _UNCLAIMED = timedelta(seconds=30)
-_GONE = timedelta(seconds=5)
+_GONE = timedelta(seconds=3)
 """The same when nothing waits on the broker: whoever took the message has died with it."""
 _KEPT = timedelta(hours=1)
 

@@ -51,7 +51,7 @@ class Provider(MessagesServer):
             times = self._asked[mark.number, model]
         dice = random.Random(f"{self._seed} {mark.number} {model} {times}")
         with self._working(f"profile:{model}", f"project:{mark.project}", "pool") as busy:
-            time.sleep(dice.uniform(0.02, 0.25))
+            time.sleep(dice.uniform(0.1, 0.6))
             kind = dice.choices(["", *FAULTS], [1 - sum(FAULTS.values()), *FAULTS.values()])[0]
             usage = {} if kind in ("429", "529") else _usage(request.body, dice)
             self._book.write(task=mark.number, model=model, kind=kind, busy=busy, **_billed(usage))

@@ -224,8 +224,8 @@ def _damaged() -> Iterator[str]:
 
 
 def _concurrency(scene: Scene) -> Iterator[Line]:
-    """The provider's own count, and that of attempts with a live lease; the higher one."""
-    most = Counter(scene.watch.most)
+    """The provider's own count of what it worked on at one moment."""
+    most: Counter[str] = Counter()
     for entry in entries(scene.stack.books["provider"]):
         most |= Counter(entry["busy"])
     caps = {"pool": POOL_SLOTS}

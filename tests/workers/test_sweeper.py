@@ -182,7 +182,7 @@ def test_what_a_new_worker_reserves_during_the_sweep_is_left_alone(
 
 @pytest.mark.parametrize(
     ("seconds", "on_the_broker", "taken_back"),
-    [(4, 0, False), (6, 0, True), (6, 1, False), (29, 1, False), (31, 1, True)],
+    [(2, 0, False), (4, 0, True), (4, 1, False), (29, 1, False), (31, 1, True)],
 )
 def test_a_wake_up_that_is_not_on_the_broker_any_more_is_soon_taken_for_lost(
     seconds: int, on_the_broker: int, taken_back: bool
