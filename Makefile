@@ -15,7 +15,7 @@ ifdef PYTHON
 export PYTHON
 endif
 
-.PHONY: help install dev up demo test test-postgres test-long test-model upgrade-drill mutants lint clean
+.PHONY: help install dev up demo test test-postgres test-long test-model upgrade-drill mutants chaos lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -59,6 +59,11 @@ upgrade-drill: dev ## upgrade from FROM=REVISION while its workers go on
 
 mutants: dev ## take out one guard of the protocol at a time: the tests must notice (ARGS=gate)
 	$(PY) -m tests.mutants $(ARGS)
+
+RUNS := 1000
+SEED := 7
+chaos: dev ## the whole product under faults, as root on Linux (RUNS=1000 SEED=7)
+	$(PY) -m tests.chaos $(RUNS) $(SEED)
 
 lint: dev ## style, types, layers, missing migrations
 	$(PY) -m ruff check .

@@ -27,7 +27,7 @@ def artifact_storage(wanted: str, usual: Path) -> tuple[dict[str, Any], Path]:
         )
     folder = Path(wanted).absolute() if wanted else usual
     options = {"location": str(folder)}
-    return {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": options}, folder
+    return {"BACKEND": "loops.store.files.WholeFiles", "OPTIONS": options}, folder
 
 
 def _bucket(wanted: str) -> dict[str, Any]:

@@ -61,32 +61,56 @@ def _unprivileged_user() -> str | None:
     return next((name for name in UNPRIVILEGED if name in known), None)
 
 
+class PostgresServer:
+    """A private cluster in `folder`, which may be crashed and started again."""
+
+    def __init__(self, folder: Path, **options: str) -> None:
+        """Make the cluster; `options` come on top of `OPTIONS`. Raises `CannotStart`."""
+        self._user = _unprivileged_user()
+        folder.mkdir(mode=0o700)
+        if self._user:
+            shutil.chown(folder, self._user)
+        self._folder, self._log = folder, folder / "log"
+        _initdb(folder / "data", self._user)
+        settings = {**OPTIONS, **options, "unix_socket_directories": str(folder)}
+        self._options = [part for item in settings.items() for part in ("-c", "=".join(item))]
+        self._server: Process | None = None
+        self.url = f"postgres://loopwarden@{quote(str(folder), safe='')}/postgres"
+
+    def start(self) -> None:
+        """Start it and wait until it answers. Raises `CannotStart`."""
+        program, data = postgres_program("postgres"), self._folder / "data"
+        # SIGQUIT makes it drop its sessions and its shared memory at once.
+        server = self._server = Process(
+            [program, "-D", data, *self._options],
+            log=self._log,
+            death_signal=signal.SIGQUIT,
+            user=self._user,
+        )
+        until(lambda: _accepts(self._folder) or server.ended() is not None, seconds=READY_SECONDS)
+        if not _accepts(self._folder):
+            raise CannotStart(f"PostgreSQL did not start:\n{tail(self._log)}")
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """End it in order, or with SIGQUIT at once: it recovers from its log when it starts."""
+        if self._server is not None:
+            self._server.stop(STOP_SECONDS, how=how)
+
+    @property
+    def pid(self) -> int | None:
+        """Its first process."""
+        return self._server.pid if self._server else None
+
+
 @contextmanager
 def postgres(folder: Path) -> Iterator[str]:
     """A new PostgreSQL cluster in `folder`; yields its DATABASE_URL. Raises `CannotStart`."""
-    user = _unprivileged_user()
-    folder.mkdir(mode=0o700)
-    if user:
-        shutil.chown(folder, user)
-    data = folder / "data"
-    _initdb(data, user)
-    settings = {**OPTIONS, "unix_socket_directories": str(folder)}
-    options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-    log = folder / "log"
-    # SIGQUIT makes it drop its sessions and its shared memory at once.
-    server = Process(
-        [postgres_program("postgres"), "-D", data, *options],
-        log=log,
-        death_signal=signal.SIGQUIT,
-        user=user,
-    )
+    server = PostgresServer(folder)
     try:
-        until(lambda: _accepts(folder) or server.ended() is not None, seconds=READY_SECONDS)
-        if not _accepts(folder):
-            raise CannotStart(f"PostgreSQL did not start:\n{tail(log)}")
-        yield f"postgres://loopwarden@{quote(str(folder), safe='')}/postgres"
+        server.start()
+        yield server.url
     finally:
-        server.stop(STOP_SECONDS, how=signal.SIGINT)
+        server.stop()
 
 
 def _initdb(data: Path, user: str | None) -> None:

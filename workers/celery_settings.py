@@ -4,6 +4,8 @@ from django.conf import settings
 
 from workers.redis_url import celery_url
 
+KEY_PREFIX = "loopwarden:"
+
 broker_url = celery_url(settings.REDIS_URL)
 broker_connection_retry_on_startup = True
 broker_pool_limit = 10
@@ -14,7 +16,7 @@ broker_transport_options = {
     "socket_connect_timeout": 2,
     "socket_keepalive": True,
     "health_check_interval": 10,
-    "global_keyprefix": "loopwarden:",
+    "global_keyprefix": KEY_PREFIX,
     "unacked_restore_interval": 10,
     "unacked_restore_throttle": 1,
 }

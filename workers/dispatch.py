@@ -14,6 +14,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from kombu.exceptions import OperationalError
 
+from loops import feed
 from loops.admission import Scope
 from loops.core.lifecycle import RunStatus
 from loops.crashpoints import reach
@@ -21,6 +22,7 @@ from loops.models import Outbox, Run
 from loops.store import attempts, days, holds
 from workers import slots
 from workers.app import ITERATE, app
+from workers.celery_settings import KEY_PREFIX
 from workers.turns import Turns
 
 log = logging.getLogger(__name__)
@@ -85,6 +87,14 @@ def publish_unsent() -> int:
         Outbox.objects.filter(pk=wakeup.pk).update(sent_at=Now())
         published += 1
     return published
+
+
+def nothing_published() -> bool:
+    """Whether surely no wake-up waits on the broker. Redis being away says nothing."""
+    try:
+        return feed.client().llen(f"{KEY_PREFIX}{app.conf.task_default_queue}") == 0
+    except redis.RedisError:
+        return False
 
 
 def waiting() -> QuerySet[Run]:

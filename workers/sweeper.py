@@ -9,7 +9,15 @@ from datetime import timedelta
 import redis
 from django.conf import settings
 from django.db import transaction
-from django.db.models import DurationField, Exists, ExpressionWrapper, F, OuterRef, QuerySet
+from django.db.models import (
+    DurationField,
+    Exists,
+    ExpressionWrapper,
+    F,
+    OuterRef,
+    Q,
+    QuerySet,
+)
 from django.db.models.functions import Now
 
 from loops import gates
@@ -29,13 +37,15 @@ from loops.models import (
     WorkerPresence,
 )
 from loops.store import attempts, holds, lanes, ledger, runs
-from workers import slots
+from workers import dispatch, slots
 
 log = logging.getLogger(__name__)
 
 MOST_CLAIMS = 3
 """After so many lost workers on one attempt, the attempt itself is the suspect."""
 _UNCLAIMED = timedelta(seconds=30)
+_GONE = timedelta(seconds=3)
+"""The same when nothing waits on the broker: whoever took the message has died with it."""
 _KEPT = timedelta(hours=1)
 
 
@@ -173,9 +183,13 @@ def _free(run: Run) -> bool:
 
 
 def _unclaimed() -> Iterable[Run]:
-    unsent = Outbox.objects.filter(run=OuterRef("pk"), sent_at__isnull=True)
+    """Admitted, published and not claimed; a message that is not on the broker is lost."""
+    patience = _GONE if dispatch.nothing_published() else _UNCLAIMED
+    fresh = Outbox.objects.filter(
+        Q(sent_at__isnull=True) | Q(sent_at__gt=Now() - patience), run=OuterRef("pk")
+    )
     return Run.objects.filter(
-        ~Exists(unsent), status=RunStatus.QUEUED, admitted_at__lte=Now() - _UNCLAIMED
+        ~Exists(fresh), status=RunStatus.QUEUED, admitted_at__lte=Now() - patience
     )[:500]
 
 

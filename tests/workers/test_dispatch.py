@@ -34,8 +34,9 @@ def much_later(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From its call on, whatever was written so far counts as long ago."""
 
     def pass_time() -> None:
-        for module, name in ((dispatch, "_TRY_AGAIN"), (sweeper, "_UNCLAIMED")):
-            monkeypatch.setattr(module, name, timedelta(seconds=-1))
+        monkeypatch.setattr(dispatch, "_TRY_AGAIN", timedelta(seconds=-1))
+        for name in ("_UNCLAIMED", "_GONE"):
+            monkeypatch.setattr(sweeper, name, timedelta(seconds=-1))
 
     return pass_time
 

@@ -8,10 +8,10 @@ import pytest
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from loops import gates
+from loops import feed, gates
 from loops.core.lifecycle import RunStatus, StopReason
 from loops.core.limits import Amount
-from loops.models import Attempt, Escalation, Reservation, Run
+from loops.models import Attempt, Escalation, Outbox, Reservation, Run
 from loops.store import attempts, runs
 from tests.engine import rows, scenes
 from workers import dispatch, sweeper
@@ -178,6 +178,37 @@ def test_what_a_new_worker_reserves_during_the_sweep_is_left_alone(
     monkeypatch.setattr(sweeper.ledger, "close_lost", claimed)
     sweeper.run_pass()
     assert rows.states(run) == ["unknown", "in_flight"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "on_the_broker", "taken_back"),
+    [(2, 0, False), (4, 0, True), (4, 1, False), (29, 1, False), (31, 1, True)],
+)
+def test_a_wake_up_that_is_not_on_the_broker_any_more_is_soon_taken_for_lost(
+    seconds: int, on_the_broker: int, taken_back: bool
+) -> None:
+    run = rows.queued()
+    assert dispatch.run_pass() == 1
+    if not on_the_broker:
+        feed.client().flushall()
+    then = timezone.now() - timedelta(seconds=seconds)
+    rows.change(run, admitted_at=then)
+    Outbox.objects.update(sent_at=then)
+
+    assert sweeper.run_pass() == taken_back
+
+    run.refresh_from_db()
+    assert (run.admitted_at is None) == taken_back
+
+
+def test_a_wake_up_that_was_published_just_now_is_waited_for() -> None:
+    run = rows.queued()
+    dispatch.admit_waiting()
+    rows.change(run, admitted_at=timezone.now() - timedelta(seconds=60))
+    assert dispatch.publish_unsent() == 1
+    feed.client().flushall()
+
+    assert sweeper.run_pass() == 0
 
 
 def test_sweepers_at_the_same_time_move_each_run_once() -> None:
