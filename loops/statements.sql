@@ -57,6 +57,7 @@ WHERE id = %(run)s AND lease_token = %(token)s AND status = 'running' AND NOT ca
 UPDATE loops_run SET {part:booked}, version = version + 1
 WHERE id = %(run)s AND lease_token = %(token)s AND status = 'running' AND NOT cancel_requested
   AND lease_expires_at > {now} AND (deadline_at IS NULL OR deadline_at > {now})
+  AND NOT EXISTS (SELECT 1 FROM loops_hold h WHERE h.target = 'switch')
   AND {part:fits}
 RETURNING id, graph_id, task_id, {part:caps}
 
