@@ -583,6 +583,40 @@ def test_s0_g6_nobody_is_asked_without_a_name_and_a_second_refusal_ends_it() -> 
     assert found.cause == "refusal"
 
 
+def test_rc053_the_next_review_runs_every_check_again() -> None:
+    fix = plan(step("b", acceptanceCriteria=["a.txt exists"]))
+    found = play(
+        planner=[plan(step("a")), fix],
+        reviewer=[
+            review("revise", finding("a", "not_met", "e1", fix="b")),
+            review("accept", finding("a", "met", "e4")),
+        ],
+        exits={"quick": [0], "slow": [75, 0]},
+        spec=Spec(goal="Reach it.", checks=["quick", "slow"]),
+    )
+    assert found.go().outcome is Outcome.SUCCESS
+    ran = [command for _, command in found.world.commands.ran]
+    assert ran == ["quick", "slow", "slow", "quick", "slow"]
+    sources = [one.source for one in found.state.checked]
+    assert sources == ["check 1: quick", "check 2: slow"]
+    assert (found.state.polls, found.state.passed) == (0, ())
+
+
+def test_a_red_check_is_reviewed_although_another_is_not_ready() -> None:
+    revise = review("revise", finding("a", "not_met", "e1", fix="b"))
+    found = play(
+        planner=[plan(step("a"))],
+        reviewer=[revise],
+        exits={"quick": [1], "slow": [75]},
+        spec=Spec(goal="Reach it.", checks=["quick", "slow"], max_revisions=0),
+    )
+    found.go()
+    assert found.cause == "revisions"
+    told = found.world.agents.by("reviewer")[0].text
+    assert "It exited with 1." in told
+    assert "It is not ready yet." in told
+
+
 def test_a_state_of_an_earlier_version_is_loaded() -> None:
     stored = PATTERN.dump_state(State(steps=2, status=PlanStatus.REVIEWING))
     for key in ("trail", "uses", "reviewed", "polls", "passed"):
