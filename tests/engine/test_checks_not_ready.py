@@ -208,6 +208,29 @@ def test_s4_14_a_person_undoes_a_round_that_waited_and_it_is_undone_once(repo: P
     assert "use the bus" in told
 
 
+def test_s4_14_an_undo_of_a_round_that_waited_leaves_the_round_before_it_that_waited_too(
+    repo: Path,
+) -> None:
+    every_other = "echo x >> looks; test $(($(wc -l < looks) % 2)) = 0 || exit 75"
+    writes = [{"first.py": ""}, {"second.py": ""}, {"third.py": ""}]
+    reviews = [scenes.review("continue", "a"), scenes.review("continue", "b")]
+    task = verify(
+        repo,
+        test=every_other,
+        writes=writes,
+        reviews=[*reviews, scenes.review("pass")],
+        yield_after_each=True,
+    )
+    run = scenes.drive(task.runs.get())
+    decide(run, "continue", "")
+    run = scenes.drive(run)
+    decide(run, "refactor", "")
+    run = scenes.drive(run)
+    assert (run.status, run.iterations) == ("succeeded", 3)
+    files = ("first.py", "second.py", "third.py", "looks")
+    assert [shown(run, name) for name in files] == ["", None, "", "x\n" * 4]
+
+
 def test_a_red_check_goes_first(repo: Path) -> None:
     """The work changes anyway, so nobody waits for what it would have been."""
     writes = [{"app.py": "broken\n"}, {"app.py": "two\n"}]
