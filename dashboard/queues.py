@@ -44,7 +44,7 @@ def items_now(status: str) -> Q:
     overdue = Q(status=EscalationStatus.OPEN, run__deadline_at__lte=Now())
     if status == EscalationStatus.OPEN:
         return Q(status=status) & ~Q(run__deadline_at__lte=Now())
-    return Q(status=status) | overdue if status == EscalationStatus.WITHDRAWN else Q(status=status)
+    return Q(status=status) | overdue if status == EscalationStatus.EXPIRED else Q(status=status)
 
 
 def current_runs() -> QuerySet[Run]:

@@ -213,7 +213,7 @@ def item_status(item: Escalation) -> EscalationStatus:
     """Of an item of the gate: once the run's deadline has passed nobody can decide it any more."""
     status = EscalationStatus(item.status)
     if status is EscalationStatus.OPEN and is_over(item.run):
-        return EscalationStatus.WITHDRAWN
+        return EscalationStatus.EXPIRED
     return status
 
 

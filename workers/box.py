@@ -14,7 +14,7 @@ from django.conf import settings
 from loops.core.effects import CommandResult
 from loops.core.errors import WorkspaceFault
 from loops.models import Run
-from loops.store import artifacts, runs
+from loops.store import artifacts, attempts, runs
 from loops.store.attempts import Claim
 from workers import processes
 from workers.control import ControlRepo
@@ -71,10 +71,12 @@ class Box:
             if tree:
                 self._snapshots.put_git_dir(path, tree)
         self.note()
-        self.begin()
+        began = self._stored(attempts.round_of(self._run.pk, self._claim.no).tree)
+        self._known.setdefault(began.tree, began)
+        self._begun_at = began.tree
 
     def begin(self) -> None:
-        """What comes from here on is this attempt's own work."""
+        """What comes from here on is this round's own work."""
         self._begun_at = self.snapshot()
 
     @property
@@ -89,7 +91,7 @@ class Box:
 
     @property
     def moved(self) -> bool:
-        """Whether this attempt has changed anything."""
+        """Whether this round has changed anything."""
         return self.snapshot() != self._begun_at
 
     def note(self) -> str:
@@ -116,17 +118,19 @@ class Box:
         return self._now.tree if self._now else ""
 
     def undo(self, before: str, after: str) -> None:
-        """Take back exactly what changed between two snapshots of this attempt."""
+        """Take back exactly what changed between two snapshots of this round."""
         self._snapshots.undo(self._known[before], self._known[after])
         self.note()
 
     def undo_stored(self, before: str, after: str) -> None:
         """Take back what changed between two stored snapshots; no `before` is the base commit."""
-        start = (
-            Snapshot.load(before) if before else Snapshot(tree=self._tree_of(self._run.base_commit))
-        )
-        self._snapshots.undo(start, Snapshot.load(after))
+        self._snapshots.undo(self._stored(before), Snapshot.load(after))
         self.note()
+
+    def _stored(self, stored: str) -> Snapshot:
+        if stored:
+            return Snapshot.load(stored)
+        return Snapshot(tree=self._tree_of(self._run.base_commit))
 
     def confine(self, sandbox: Sandbox) -> Sandbox:
         """The sandbox for this folder: the data folder is hidden but for it."""

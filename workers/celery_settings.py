@@ -8,6 +8,8 @@ KEY_PREFIX = "loopwarden:"
 
 broker_url = celery_url(settings.REDIS_URL)
 broker_connection_retry_on_startup = True
+# For ever: an outage of any length ends by itself.
+broker_connection_max_retries = None
 broker_pool_limit = 10
 visibility_timeout = 600
 broker_transport_options = {

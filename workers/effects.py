@@ -14,7 +14,7 @@ from loops.core.effects import CommandResult
 from loops.core.errors import UndoFailed, WorkspaceFault
 from loops.core.limits import Amount
 from loops.models import Attempt, StepKind
-from loops.store import artifacts
+from loops.store import artifacts, attempts
 from workers import processes
 from workers.agents.base import CallCancelled
 from workers.box import Box
@@ -171,10 +171,9 @@ class RunWorkspace:
     def undo_attempt(self, attempt: Attempt) -> None:
         """Take back what an earlier attempt did, from its stored snapshots (S4-14).
 
-        If that one began with an undo itself, its own work began after it.
+        With it goes what was done before it waited; an undo it began with itself stays.
         """
-        first = attempt.run.steps.filter(attempt_no=attempt.no, seq=1, kind=StepKind.UNDO).first()
-        before, after = first.tree_after if first else attempt.tree_before, attempt.tree_after
+        before, after = attempts.round_of(attempt.run_id, attempt.no).tree, attempt.tree_after
         self._step(before, after, partial(self._box.undo_stored, before, after))
         self._box.begin()
 

@@ -11,7 +11,7 @@ from loops.core.contract import Continue, Finish, LoopResult, Outcome, Progress,
 from loops.core.text import tail
 from loops.models import Run, Step, StepKind
 from loops.patterns.base import Pattern
-from loops.store import artifacts
+from loops.store import artifacts, attempts
 from workers.box import Box
 from workers.conclude import Evidence
 from workers.sandbox import Sandbox
@@ -123,7 +123,10 @@ def _hand_out(run: Run, name: str, content: bytes) -> str:
 
 
 def _checks(run: Run) -> list[dict[str, Any]]:
-    steps = Step.objects.filter(run=run, attempt_no=run.attempt_no, kind=StepKind.CHECK)
+    """The last result of each check of this round."""
+    first = attempts.round_of(run.pk, run.attempt_no).first
+    ran = Step.objects.filter(run=run, attempt_no__gte=first, kind=StepKind.CHECK)
+    steps = {step.role: step for step in ran.order_by("attempt_no", "seq")}
     return [
         {
             "name": step.role,
@@ -133,5 +136,5 @@ def _checks(run: Run) -> list[dict[str, Any]]:
                 artifacts.get_text(step.output), lines=_TAIL_LINES, characters=_TAIL_CHARACTERS
             ),
         }
-        for step in steps.order_by("seq")
+        for step in steps.values()
     ]

@@ -107,7 +107,7 @@ def _page(
     older = request.GET.get("older", "")
     rows = list(_inbox_page(int(older) if older.isascii() and older.isdigit() else 0)[: PAGE + 1])
     inbox = rows[:PAGE]
-    nav = read_nav()
+    nav = read_nav(request.user)
     context: dict[str, Any] = {
         "section": "gate",
         "nav": nav,

@@ -17,6 +17,11 @@ def clean(text: str) -> str:
     return _UNSTORABLE.sub("\ufffd", text)
 
 
+def last_line(text: str) -> str:
+    """The last line that is not blank."""
+    return text.strip().rpartition("\n")[2].strip()
+
+
 def tail(text: str, *, lines: int, characters: int) -> str:
     """The end of the text: at most so many lines and so many characters.
 

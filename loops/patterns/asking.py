@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from loops.core.effects import Agents, Message, Reply
-from loops.core.errors import FormatFault, LoopwardenError
+from loops.core.effects import Agents, Effects, Message, Reply
+from loops.core.errors import FormatFault, Truncated
+from loops.core.lifecycle import StopReason
+from loops.patterns.base import CannotGoOn
 
 T = TypeVar("T")
 
 
-class Refused(LoopwardenError):
-    """The agent declined to answer (S0-14). The message is the sentence for people."""
+class Refused(CannotGoOn):
+    """The agent declined to answer (S0-14)."""
+
+    cause = StopReason.REFUSAL
 
 
 def ask(
@@ -52,14 +56,50 @@ def ask_in_turn(
 
     Each starts anew from the messages: what another model said is not handed on.
     """
-    first, *others = roles
-    named = [first, *(role for role in others if agents.has(role))]
+    named = _named(agents, roles)
     for role in named[:-1]:
         try:
             return ask(agents, role, messages, system=system, read=read, schema=schema)
         except Refused:
             continue
     return ask(agents, named[-1], messages, system=system, read=read, schema=schema)
+
+
+def work_in_turn(
+    effects: Effects, roles: Sequence[str], prompt: str, *, checks: Mapping[str, str]
+) -> Reply:
+    """The same for an agent that changes files. Raises `Refused` or `Truncated`.
+
+    Each starts from the files before, not from what was half done.
+    """
+    workspace, named = effects.workspace, _named(effects.agents, roles)
+    before = workspace.snapshot()
+    for role in named[:-1]:
+        try:
+            return _work(effects.agents, role, prompt, checks)
+        except Refused:
+            now = workspace.snapshot()
+            if now != before:
+                workspace.undo(before, now)
+    return _work(effects.agents, named[-1], prompt, checks)
+
+
+def _named(agents: Agents, roles: Sequence[str]) -> list[str]:
+    first, *others = roles
+    return [first, *(role for role in others if agents.has(role))]
+
+
+def _work(agents: Agents, role: str, prompt: str, checks: Mapping[str, str]) -> Reply:
+    reply = agents.work(role, prompt, checks=checks)
+    refuse_refusal(role, reply)
+    if reply.truncated:
+        raise Truncated
+    return reply
+
+
+def fallback_of(role: str) -> str:
+    """The role that is asked in place of this one after a refusal, if the task names it."""
+    return f"fallback_{role}"
 
 
 def answer_of(role: str, reply: Reply) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from loops.core.contract import AuthorityScope, Evaluation, Judgment, LoopContract
 from loops.core.effects import Effects
-from loops.core.errors import ContractError
+from loops.core.errors import ContractError, LoopwardenError
+from loops.core.lifecycle import StopReason
 from loops.core.limits import Limits
 from loops.core.tooling import ToolGrant
 from loops.core.wrapping import Tag, nonce_for, wrap
@@ -32,6 +33,12 @@ class StateModel(BaseModel):
     """What a loop hands from attempt to attempt. It survives a round trip through JSON."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CannotGoOn(LoopwardenError):
+    """The loop stops and somebody else decides. The message is the sentence for people."""
+
+    cause: ClassVar[StopReason]
 
 
 SpecT = TypeVar("SpecT", bound=SpecModel)
@@ -74,6 +81,11 @@ class BuildInfo:
     decided: str = ""
     """What a person decided on the last attempt: `continue` (its work stays), `refactor` (it was
     undone) or nothing."""
+
+    @property
+    def undone(self) -> bool:
+        """Whether a person had the last attempt's work taken back."""
+        return self.decided == "refactor"
 
     def scope(self, allowed_actions: frozenset[str]) -> AuthorityScope:
         """The authority scope with these actions."""

@@ -19,24 +19,34 @@ from loops.core.contract import (
     Judgment,
     LoopContext,
     LoopContract,
-    NotYet,
 )
 from loops.core.effects import Effects
-from loops.core.errors import Truncated
 from loops.core.lifecycle import SENTENCES, StopReason
 from loops.core.limits import Limits
 from loops.core.progress import Mark, same_failure
 from loops.core.wrapping import DATA_RULE, ESCAPE_RULE, Tag
 from loops.patterns import gh_checks
-from loops.patterns.asking import Refused, refuse_refusal
-from loops.patterns.base import BuildInfo, Needs, Pattern, SpecModel, StateModel, accepted
-from loops.patterns.commands import CommandNotFound, RedCheck, failure_of, must_exist, named_checks
+from loops.patterns.asking import work_in_turn
+from loops.patterns.base import BuildInfo, CannotGoOn, Needs, Pattern, SpecModel, accepted
+from loops.patterns.commands import RanCheck, failure_of, must_exist, named_checks
+from loops.patterns.fix_report import FixReport, read_report
 from loops.patterns.stalls import Returns, SameActions, SameFailures, Watcher
-from loops.patterns.watching import LONGEST_WAIT, FixReport, Sight, Watched, read_report, watch
+from loops.patterns.watching import (
+    USUAL_GRACE,
+    USUAL_MAX_POLLS,
+    USUAL_POLL_SECONDS,
+    Checks,
+    MaxPolls,
+    NotReady,
+    PollSeconds,
+    Watching,
+    red_of,
+)
 
 MAX_CHECK_FIX_ITERATIONS = 5
 ACTIONS = frozenset({"check_and_fix"})
-FIXER_ROLE = "fixer"
+FIXERS = ("fixer", "fallback_fixer")
+"""Who fixes, and who after a refusal, if the task names one (S0-G6)."""
 
 
 class Spec(SpecModel):
@@ -70,21 +80,10 @@ class Spec(SpecModel):
         json_schema_extra={"multiline": True},
     )
 
-    poll_seconds: int = Field(
-        default=30,
-        ge=1,
-        le=LONGEST_WAIT,
-        title="Seconds between looks",
-        description="How long to wait for a check that is not ready, unless it says so itself.",
-    )
-    max_polls: int = Field(
-        default=120,
-        ge=1,
-        title="Looks at a check that is not ready",
-        description="It stops after so many in a row; they cost no iteration.",
-    )
+    poll_seconds: PollSeconds = USUAL_POLL_SECONDS
+    max_polls: MaxPolls = USUAL_MAX_POLLS
     grace_polls: int = Field(
-        default=3,
+        default=USUAL_GRACE,
         ge=0,
         title="Looks before no checks is a failure",
         description="So often a pull request without any check reads as not ready, never as green.",
@@ -120,7 +119,7 @@ class Spec(SpecModel):
         return self.fixes[0 if len(self.fixes) == 1 else number].strip()
 
 
-class State(StateModel):
+class State(Watching):
     """What the last round found and did."""
 
     round: int = 0
@@ -134,8 +133,6 @@ class State(StateModel):
     """The last thing that happened was a fix, and no check ran after it (S3-6)."""
     passed_quota_skipped: bool = False
     """A fixer reported that a quota is used up: a pass, but no true green (S3-10)."""
-    polls: int = 0
-    """Looks in a row at checks that were not ready."""
     trail: tuple[Mark, ...] = ()
 
 
@@ -161,22 +158,18 @@ class _Loop:
         """Run every check; if any is red, try fixes in order until one changes something."""
         before = self.effects.workspace.snapshot()
         try:
-            seen = [
-                watch(self.effects.commands, number, check)
-                for number, check in enumerate(self.spec.checks)
-            ]
-            red = self._red(seen, context.state.polls)
-            if not red and any(one.sight is not Sight.GREEN for one in seen):
-                return self._not_yet(seen, context.state)
+            red = red_of(self._checks.look(context.state))
             trail, failure = context.state.trail, failure_of(red)
             noted = self._watcher.noted(trail, Mark(failure=failure))
             again = same_failure(noted, self.spec.same_failure_limit)
             hopeless = again and context.attempt < self.info.budget
             fix = _Fix() if hopeless else self._fix(red, context)
-        except CommandNotFound as fault:
-            return _stop(StopReason.COMMAND_NOT_FOUND, str(fault))
-        except Refused as refusal:
-            return _stop(StopReason.REFUSAL, str(refusal))
+        except NotReady as wait:
+            trail = self._watcher.known(context.state.trail)
+            state = context.state.model_copy(update={"trail": trail, **wait.kept})
+            return ActionDecision(action="check_and_fix", state=state, not_yet=wait.later)
+        except CannotGoOn as fault:
+            return _stop(fault.cause, str(fault))
         after = self.effects.workspace.snapshot()
         state = State(
             round=context.attempt,
@@ -191,25 +184,7 @@ class _Loop:
         )
         return ActionDecision(action="check_and_fix", state=state)
 
-    def _red(self, seen: Sequence[Watched], polls: int) -> list[RedCheck]:
-        """What failed. That nothing is reported yet becomes a failure after the grace (RC065)."""
-        red = {Sight.RED} if polls < self.spec.grace_polls else {Sight.RED, Sight.ABSENT}
-        return [one.check for one in seen if one.sight in red]
-
-    def _not_yet(self, seen: Sequence[Watched], state: State) -> ActionDecision[State]:
-        """Wait, holding no worker; a look is neither an iteration nor a repetition (RC053)."""
-        waiting = [one for one in seen if one.sight is not Sight.GREEN]
-        names = " and ".join(f"{one.check.name} ({one.check.command.strip()})" for one in waiting)
-        if state.polls >= self.spec.max_polls:
-            return _stop(StopReason.POLLS, f"Not ready after {state.polls} looks: {names}.")
-        seconds = min(one.seconds or self.spec.poll_seconds for one in waiting)
-        return ActionDecision(
-            action="check_and_fix",
-            state=state.model_copy(update={"polls": state.polls + 1}),
-            not_yet=NotYet(seconds=seconds, reason=f"Not ready yet: {names}."),
-        )
-
-    def _fix(self, red: Sequence[RedCheck], context: LoopContext[State]) -> _Fix:
+    def _fix(self, red: Sequence[RanCheck], context: LoopContext[State]) -> _Fix:
         """Try to fix one failure after the other; the first success ends it (S3-4, S3-10)."""
         snapshot = self.effects.workspace.snapshot()
         for check in red:
@@ -220,7 +195,7 @@ class _Loop:
                 return _Fix(check=check.name, fixed=True)
         return _Fix()
 
-    def _try(self, check: RedCheck, context: LoopContext[State]) -> FixReport:
+    def _try(self, check: RanCheck, context: LoopContext[State]) -> FixReport:
         command = self.spec.fix_for(check.number)
         if command:
             name = f"fix {check.name}"
@@ -228,13 +203,10 @@ class _Loop:
             must_exist(name, command, result)
             return read_report(result.output)
         checks = named_checks(self.spec.checks)
-        reply = self.effects.agents.work(FIXER_ROLE, self._prompt(check, context), checks=checks)
-        refuse_refusal(FIXER_ROLE, reply)
-        if reply.truncated:
-            raise Truncated
-        return read_report(reply.text)
+        prompt = self._prompt(check, context)
+        return read_report(work_in_turn(self.effects, FIXERS, prompt, checks=checks).text)
 
-    def _prompt(self, check: RedCheck, context: LoopContext[State]) -> str:
+    def _prompt(self, check: RanCheck, context: LoopContext[State]) -> str:
         parts = [
             "A check of this repository fails. Change the files so that it passes, with the"
             " smallest change that mends the cause. Do not weaken or skip the check.",
@@ -277,6 +249,17 @@ class _Loop:
         return replace(red, judgment=Judgment.ESCALATE, cause=cause, feedback=SENTENCES[cause])
 
     @property
+    def _checks(self) -> Checks:
+        return Checks(
+            commands=self.effects.commands,
+            info=self.info,
+            checks=list(named_checks(self.spec.checks).items()),
+            poll_seconds=self.spec.poll_seconds,
+            max_polls=self.spec.max_polls,
+            grace_polls=self.spec.grace_polls,
+        )
+
+    @property
     def _watcher(self) -> Watcher:
         return Watcher(spec=self.spec, info=self.info)
 
@@ -307,7 +290,7 @@ def limit_name(loop_name: str) -> str:
 
 def _needs(spec: Spec) -> Needs:
     by_agent = any(not spec.fix_for(number) for number in range(len(spec.checks)))
-    return Needs(roles=frozenset({FIXER_ROLE} if by_agent else ()), workspace=True)
+    return Needs(roles=frozenset(FIXERS[:1] if by_agent else ()), workspace=True)
 
 
 PATTERN = Pattern(
@@ -319,7 +302,7 @@ PATTERN = Pattern(
     build=build,
     load_state=lambda _, stored: State.model_validate(stored),
     needs=_needs,
-    roles={FIXER_ROLE: False},
+    roles=dict.fromkeys(FIXERS, False),
     uses_workspace="required",
     allowed_actions=ACTIONS,
     default_limits=Limits(iterations=MAX_CHECK_FIX_ITERATIONS),

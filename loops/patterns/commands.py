@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loops.core.effects import CommandResult, Commands
-from loops.core.errors import LoopwardenError
+from loops.core.effects import CommandResult
 from loops.core.lifecycle import SENTENCES, StopReason
 from loops.core.progress import fingerprint
 from loops.core.text import tail
+from loops.patterns.base import CannotGoOn
 
 OUTPUT_LINES = 60
 OUTPUT_CHARACTERS = 8_000
 
 
-class CommandNotFound(LoopwardenError):
+class CommandNotFound(CannotGoOn):
     """The shell did not find the command, or may not run it: no retry mends that."""
+
+    cause = StopReason.COMMAND_NOT_FOUND
 
 
 @dataclass(frozen=True, kw_only=True)
-class RedCheck:
-    """A check that did not pass."""
+class RanCheck:
+    """A check and how it ended."""
 
     name: str
     """How the check is called in steps, pages and prompts."""
@@ -33,9 +35,14 @@ class RedCheck:
     @property
     def line(self) -> str:
         """One line for people: name, command, and how it ended (S4-G1)."""
-        result = self.result
-        ending = "timed out" if result.timed_out else f"exited with {result.exit_code}"
-        return f"{self.name}: {self.command.strip()} {ending}"
+        return f"{self.name}: {self.command.strip()} {self.ending}"
+
+    @property
+    def ending(self) -> str:
+        """How it ended, as the rest of a sentence about it."""
+        if self.result.timed_out:
+            return "timed out"
+        return f"exited with {self.result.exit_code}"
 
     def report(self, lines: int) -> str:
         """The line, and under it so many last lines of the output (S4-G1)."""
@@ -59,40 +66,7 @@ def named_checks(checks: Sequence[str]) -> dict[str, str]:
     return {check_name(number): check for number, check in enumerate(checks)}
 
 
-def red_checks(commands: Commands, checks: Sequence[str]) -> list[RedCheck]:
-    """Run all checks in order and return those that failed; a red one hides no other.
-
-    Raises `CommandNotFound`.
-    """
-    ran = []
-    for number, command in enumerate(checks):
-        name = check_name(number)
-        result = commands.check(name, command)
-        ran.append(RedCheck(name=name, command=command, result=result, number=number))
-    return _red(ran)
-
-
-def red_together(commands: Commands, checks: Sequence[tuple[str, str]]) -> list[RedCheck]:
-    """Run named checks side by side, wait for all, and return those that failed (S4-2).
-
-    Raises `CommandNotFound`.
-    """
-    results = commands.check_all(checks) if checks else []
-    return _red(
-        [
-            RedCheck(name=name, command=command, result=result)
-            for (name, command), result in zip(checks, results, strict=True)
-        ]
-    )
-
-
-def _red(ran: Sequence[RedCheck]) -> list[RedCheck]:
-    for check in ran:
-        must_exist(check.name, check.command, check.result)
-    return [check for check in ran if not check.result.passed]
-
-
-def failure_of(red: Sequence[RedCheck]) -> str:
+def failure_of(red: Sequence[RanCheck]) -> str:
     """Fingerprint of a failure; empty when no red check says anything about it (RC055)."""
     if not any(check.result.output.strip() for check in red):
         return ""

@@ -30,8 +30,11 @@ def address_of(check: str) -> str:
     return address if is_named(check) and _ADDRESS.fullmatch(address) else ""
 
 
-def command_for(check: str, address: str) -> str:
-    """The command that looks at the checks."""
+def command_for(check: str) -> str:
+    """The command that looks at the checks; any other check is its own command."""
+    address = address_of(check)
+    if not address:
+        return check
     blocks = " --watch --fail-fast" if check.strip().startswith(BLOCKING) else ""
     return listing(address) + blocks
 

@@ -22,7 +22,6 @@ from loops.core.contract import (
     LoopContract,
 )
 from loops.core.effects import Effects, Message
-from loops.core.errors import Truncated
 from loops.core.lifecycle import SENTENCES, StopReason
 from loops.core.limits import Limits
 from loops.core.progress import Mark
@@ -35,9 +34,17 @@ from loops.core.review import (
     strictest,
 )
 from loops.core.wrapping import Tag
-from loops.patterns.asking import Refused, ask_in_turn, refuse_refusal
-from loops.patterns.base import BuildInfo, Needs, Pattern, SpecModel, StateModel, accepted
-from loops.patterns.commands import CommandNotFound, failure_of, red_together
+from loops.patterns.asking import ask_in_turn, fallback_of, work_in_turn
+from loops.patterns.base import (
+    BuildInfo,
+    CannotGoOn,
+    Needs,
+    Pattern,
+    SpecModel,
+    StateModel,
+    accepted,
+)
+from loops.patterns.commands import failure_of
 from loops.patterns.findings import as_feedback, finding_keys
 from loops.patterns.implement_prompts import PLANNER, REVIEWER, Note, implementer_prompt, request
 from loops.patterns.stalls import (
@@ -48,12 +55,23 @@ from loops.patterns.stalls import (
     SameFindings,
     Watcher,
 )
+from loops.patterns.watching import (
+    USUAL_MAX_POLLS,
+    USUAL_POLL_SECONDS,
+    Checks,
+    MaxPolls,
+    NotReady,
+    PollSeconds,
+    Watching,
+    red_of,
+    waits,
+)
 
 MAX_IMPLEMENT_VERIFY_ITERATIONS = 3
 MOST_ITERATIONS = 10
 ACTIONS = frozenset({"implement"})
 REVIEWER_ROLES = ("reviewer", "reviewer_2", "reviewer_3")
-FALLBACKS = ("fallback_implementer", "fallback_planner", "fallback_reviewer")
+FALLBACKS = tuple(map(fallback_of, ("implementer", "planner", "reviewer")))
 """Who is asked after a refusal, if the task names one (S0-G6)."""
 CHECKS_FAILED = "checks_failed"
 LOOP_WHILE = 'strategy != "pass" and iterations < max'
@@ -105,6 +123,8 @@ class Spec(SpecModel):
         " iterations and max, joined by and / or. The cap on iterations holds whatever it says.",
     )
 
+    poll_seconds: PollSeconds = USUAL_POLL_SECONDS
+    max_polls: MaxPolls = USUAL_MAX_POLLS
     same_failure_limit: SameFailures = 3
     same_finding_limit: SameFindings = 2
     idle_limit: IdleAttempts = 2
@@ -138,7 +158,18 @@ class Spec(SpecModel):
         return parse(self.loop_while, _VALUES)
 
 
-class State(StateModel):
+class Begun(StateModel):
+    """An implementation that is done and still has checks that are not ready."""
+
+    before: str
+    """Snapshot of the files from before it."""
+    thread: tuple[Note, ...] = ()
+    """The thread as the next attempt gets it."""
+    feedback: str = ""
+    """What it was told."""
+
+
+class State(Watching):
     """What crosses from attempt to attempt, beside the workspace (S4-19)."""
 
     thread: tuple[Note, ...] = ()
@@ -151,6 +182,8 @@ class State(StateModel):
     """Whether the last attempt's work was taken back."""
     trail: tuple[Mark, ...] = ()
     """Fingerprints, to see a standstill; they stand in no prompt."""
+    begun: Begun | None = None
+    """While it waits for checks: what they are about."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,34 +205,38 @@ class _Loop:
 
     def act(self, context: LoopContext[State]) -> ActionDecision[State]:
         """Implement, check, review, and undo where the reviewers say so (S4-1)."""
-        workspace = self.effects.workspace
-        before = workspace.snapshot()
-        thread, last = self._known(context)
+        standing = context.state.begun if waits(context.state, self.info) else None
         try:
-            self._implement(thread, last)
-            verdict = self._verify()
-        except CommandNotFound as fault:
-            return _stop(StopReason.COMMAND_NOT_FOUND, str(fault))
-        except Refused as refusal:
-            return _stop(StopReason.REFUSAL, str(refusal))
+            begun = standing or self._implement(context)
+            return ActionDecision(action="implement", state=self._verified(begun, context))
+        except NotReady as wait:
+            trail = self._watcher.known(context.state.trail)
+            kept = {"begun": begun, "trail": trail, **wait.kept}
+            state = context.state.model_copy(update=kept)
+            return ActionDecision(action="implement", state=state, not_yet=wait.later)
+        except CannotGoOn as fault:
+            return _stop(fault.cause, str(fault))
         except InvalidReview as fault:
             cause = StopReason.REVIEWER_INVALID_VERDICT
             return _stop(cause, f"{SENTENCES[cause]} {fault}")
-        reviewed = (last,) if last and last.strategy != CHECKS_FAILED else ()
+
+    def _verified(self, begun: Begun, context: LoopContext[State]) -> State:
+        """What checks and reviews say of the implementation, and undone if they say so."""
+        workspace, verdict = self.effects.workspace, self._verify(context.state)
+        # a person may have said something while it waited: the next implementation hears it
+        words = (context.feedback or "").removesuffix(begun.feedback).strip()
+        mark = replace(verdict.mark, before=begun.before, after=workspace.snapshot())
         state = State(
-            thread=(*thread, *reviewed),
+            thread=begun.thread,
             round=context.attempt,
             strategy=verdict.strategy,
-            feedback=verdict.feedback,
-            trail=self._watcher.noted(
-                context.state.trail,
-                replace(verdict.mark, before=before, after=workspace.snapshot()),
-            ),
+            feedback="\n\n".join(filter(None, [words, verdict.feedback])),
+            trail=self._watcher.noted(context.state.trail, mark),
         )
         if state.strategy == Strategy.REFACTOR and not self._pauses(state):
-            workspace.undo(before, workspace.snapshot())
+            workspace.undo(begun.before, workspace.snapshot())
             state = state.model_copy(update={"undone": True})
-        return ActionDecision(action="implement", state=state)
+        return state
 
     def judge(self, state: State) -> Evaluation:
         """What the strategy means: it was reached on checks and reviews, in `act`."""
@@ -223,6 +260,17 @@ class _Loop:
             pause=judgment is Judgment.CONTINUE and self._pauses(state),
         )
         return self._watcher.judged(evaluation, state.trail, state.round)
+
+    @property
+    def _checks(self) -> Checks:
+        return Checks(
+            commands=self.effects.commands,
+            info=self.info,
+            checks=self.spec.checks,
+            poll_seconds=self.spec.poll_seconds,
+            max_polls=self.spec.max_polls,
+            together=True,
+        )
 
     @property
     def _watcher(self) -> Watcher:
@@ -252,7 +300,9 @@ class _Loop:
         note = Note(strategy=strategy, feedback=context.feedback or "", undone=undone)
         return state.thread, note
 
-    def _implement(self, thread: tuple[Note, ...], last: Note | None) -> None:
+    def _implement(self, context: LoopContext[State]) -> Begun:
+        thread, last = self._known(context)
+        before = self.effects.workspace.snapshot()
         asked = request(self.info, self.spec.task, thread, last)
         plan = ""
         if self.spec.plan:
@@ -264,31 +314,18 @@ class _Loop:
                 system=PLANNER,
                 read=str,
             )
-        prompt = implementer_prompt(self.info, asked, plan)
-        before = self.effects.workspace.snapshot()
-        try:
-            self._work("implementer", prompt)
-        except Refused:
-            if not self.effects.agents.has("fallback_implementer"):
-                raise
-            self._undo(before)
-            self._work("fallback_implementer", prompt)
+        work_in_turn(
+            self.effects,
+            ("implementer", "fallback_implementer"),
+            implementer_prompt(self.info, asked, plan),
+            checks=dict(self.spec.checks),
+        )
+        reviewed = (last,) if last and last.strategy != CHECKS_FAILED else ()
+        return Begun(before=before, thread=(*thread, *reviewed), feedback=context.feedback or "")
 
-    def _work(self, role: str, prompt: str) -> None:
-        reply = self.effects.agents.work(role, prompt, checks=dict(self.spec.checks))
-        refuse_refusal(role, reply)
-        if reply.truncated:
-            raise Truncated
-
-    def _undo(self, before: str) -> None:
-        """Whoever is asked next starts from the files before, not from what was half done."""
-        workspace = self.effects.workspace
-        if workspace.snapshot() != before:
-            workspace.undo(before, workspace.snapshot())
-
-    def _verify(self) -> _Verdict:
+    def _verify(self, state: State) -> _Verdict:
         """Strategy and feedback: of the red checks, else of the reviewers (S4-3)."""
-        red = red_together(self.effects.commands, self.spec.checks)
+        red = red_of(self._checks.look(state))
         if red:
             feedback = "\n\n".join(one.report(self.spec.feedback_lines) for one in red)
             mark = Mark(failure=failure_of(red))

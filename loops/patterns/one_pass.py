@@ -16,20 +16,30 @@ from loops.core.contract import (
 )
 from loops.core.effects import Effects, Message
 from loops.core.errors import ContractError
-from loops.core.lifecycle import StopReason
 from loops.core.limits import Limits
-from loops.patterns.asking import Refused, answer_of
+from loops.patterns.asking import answer_of
 from loops.patterns.base import (
     BuildInfo,
+    CannotGoOn,
     Needs,
     Pattern,
     ResultFile,
     SpecModel,
-    StateModel,
     accepted,
 )
-from loops.patterns.commands import CommandNotFound, must_exist, named_checks, red_checks
+from loops.patterns.commands import must_exist, named_checks
 from loops.patterns.stalls import SameActions
+from loops.patterns.watching import (
+    USUAL_MAX_POLLS,
+    USUAL_POLL_SECONDS,
+    Checks,
+    MaxPolls,
+    NotReady,
+    PollSeconds,
+    Watching,
+    red_of,
+    waits,
+)
 
 ACTIONS = frozenset({"run_once"})
 WORKER_ROLE = "worker"
@@ -60,6 +70,8 @@ class Spec(SpecModel):
         description="Commands that must pass afterwards, one per line.",
         json_schema_extra={"multiline": True},
     )
+    poll_seconds: PollSeconds = USUAL_POLL_SECONDS
+    max_polls: MaxPolls = USUAL_MAX_POLLS
     same_action_limit: SameActions = 3
 
     @field_validator("checks")
@@ -78,7 +90,7 @@ class Spec(SpecModel):
         return self
 
 
-class State(StateModel):
+class State(Watching):
     """What the one pass came to."""
 
     answer: str = ""
@@ -94,19 +106,37 @@ class _Pass:
 
     spec: Spec
     effects: Effects
+    info: BuildInfo
 
     def act(self, context: LoopContext[State]) -> ActionDecision[State]:
         """Do it, then run every check unless the command itself failed."""
         try:
-            state = self._command() if self.spec.command.strip() else self._agent(context)
+            state = self._done(context)
             if not state.red:
-                red = red_checks(self.effects.commands, self.spec.checks)
+                red = red_of(self._checks.look(context.state))
                 state = state.model_copy(update={"red": tuple(check.line for check in red)})
-        except CommandNotFound as fault:
-            return _stop(StopReason.COMMAND_NOT_FOUND, str(fault))
-        except Refused as refusal:
-            return _stop(StopReason.REFUSAL, str(refusal))
+        except NotReady as wait:
+            state = state.model_copy(update=wait.kept)
+            return ActionDecision(action="run_once", state=state, not_yet=wait.later)
+        except CannotGoOn as fault:
+            escalation = Escalation(cause=fault.cause, reason=str(fault))
+            return ActionDecision(action="run_once", escalation=escalation)
         return ActionDecision(action="run_once", state=state)
+
+    def _done(self, context: LoopContext[State]) -> State:
+        if waits(context.state, self.info):
+            return context.state
+        return self._command() if self.spec.command.strip() else self._agent(context)
+
+    @property
+    def _checks(self) -> Checks:
+        return Checks(
+            commands=self.effects.commands,
+            info=self.info,
+            checks=list(named_checks(self.spec.checks).items()),
+            poll_seconds=self.spec.poll_seconds,
+            max_polls=self.spec.max_polls,
+        )
 
     def _command(self) -> State:
         command = self.spec.command
@@ -129,10 +159,6 @@ class _Pass:
         return State(answer=answer_of(WORKER_ROLE, reply))
 
 
-def _stop(cause: StopReason, reason: str) -> ActionDecision[State]:
-    return ActionDecision(action="run_once", escalation=Escalation(cause=cause, reason=reason))
-
-
 def _judge(state: State) -> Evaluation:
     if not state.red:
         return Evaluation(judgment=Judgment.SUCCESS, label="done")
@@ -151,7 +177,7 @@ def build(spec: Spec, state: State, effects: Effects, info: BuildInfo) -> LoopCo
     return LoopContract(
         local_aim=info.local_aim,
         initial_state=state,
-        action_policy=_Pass(spec=spec, effects=effects).act,
+        action_policy=_Pass(spec=spec, effects=effects, info=info).act,
         evaluator=_judge,
         budget=info.budget,
         stopping_condition=accepted,

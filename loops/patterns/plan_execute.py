@@ -6,20 +6,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loops.core.effects import Effects, Message
+from loops.core.effects import Agents, Effects, Message
 from loops.core.lifecycle import StopReason
 from loops.core.plan import PlanStep, Risk, ready_steps, risk_of
 from loops.core.plan_states import PlanStatus
 from loops.core.progress import Mark, exact, noted, stall
 from loops.core.text import tail
 from loops.core.tooling import ToolOutcome, ToolStatus, action_digest
-from loops.patterns.asking import answer_of, ask
+from loops.patterns.asking import ask_in_turn, fallback_of
 from loops.patterns.base import Answer, BuildInfo
 from loops.patterns.plan_answers import read_parameters
 from loops.patterns.plan_packets import EXECUTOR_TEXT, EXECUTOR_TOOL, executor_packet
 from loops.patterns.plan_state import Action, Moves, State, StepResult, observed, text_digest
 
 SUMMARY_LINES, SUMMARY_CHARACTERS = 60, 4_000
+_ROLES = {"planner": True, "executor": False, "reviewer": True, "reviser": False}
+ROLES = _ROLES | dict.fromkeys(map(fallback_of, _ROLES), False)
+
+
+def in_turn(agents: Agents, role: str) -> list[str]:
+    """Who is asked: the role's own agent or else the planner; after a refusal, a fallback."""
+    first = role if agents.has(role) else "planner"
+    return list(dict.fromkeys([first, fallback_of(role), fallback_of(first)]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,9 +144,9 @@ class Executor:
             return parameters
 
         packet = executor_packet(self.info, step, handle, self._inputs(state, step))
-        return ask(
+        return ask_in_turn(
             self.effects.agents,
-            self._role,
+            self._roles,
             [Message(role="user", content=packet)],
             system=EXECUTOR_TOOL,
             read=read,
@@ -147,8 +155,8 @@ class Executor:
     def _write(self, state: State, step: PlanStep) -> State:
         packet = executor_packet(self.info, step, None, self._inputs(state, step))
         message = Message(role="user", content=packet)
-        reply = self.effects.agents.ask(self._role, [message], system=EXECUTOR_TEXT)
-        text = answer_of(self._role, reply)
+        agents = self.effects.agents
+        text = ask_in_turn(agents, self._roles, [message], system=EXECUTOR_TEXT, read=str)
         summary = tail(text, lines=SUMMARY_LINES, characters=SUMMARY_CHARACTERS)
         evidence, count = observed(state, [(f"text of {step.id}", text_digest(text), summary)])
         result = StepResult(
@@ -164,8 +172,8 @@ class Executor:
         )
 
     @property
-    def _role(self) -> str:
-        return "executor" if self.effects.agents.has("executor") else "planner"
+    def _roles(self) -> list[str]:
+        return in_turn(self.effects.agents, "executor")
 
     def _inputs(self, state: State, step: PlanStep) -> list[Any]:
         wanted = set(step.depends_on)

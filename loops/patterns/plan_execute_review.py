@@ -27,11 +27,19 @@ from loops.core.limits import Limits
 from loops.core.plan_review import InvalidPlanReview
 from loops.core.plan_states import PlanStatus
 from loops.core.tooling import ToolGrant
-from loops.patterns.asking import Refused
-from loops.patterns.base import Answer, BuildInfo, Needs, Pattern, SpecModel, accepted
-from loops.patterns.commands import CommandNotFound, named_checks
+from loops.patterns.base import (
+    Answer,
+    BuildInfo,
+    CannotGoOn,
+    JsonObject,
+    Needs,
+    Pattern,
+    SpecModel,
+    accepted,
+)
+from loops.patterns.commands import named_checks
 from loops.patterns.plan_citations import HTTP_GET
-from loops.patterns.plan_execute import Executor
+from loops.patterns.plan_execute import ROLES, Executor
 from loops.patterns.plan_report import remaining, report_file
 from loops.patterns.plan_state import Moves, State, shown_action
 from loops.patterns.plan_turns import Turns
@@ -41,6 +49,14 @@ from loops.patterns.stalls import (
     SameActions,
     SameFindings,
     thresholds_of,
+)
+from loops.patterns.watching import (
+    USUAL_MAX_POLLS,
+    USUAL_POLL_SECONDS,
+    Checks,
+    MaxPolls,
+    NotReady,
+    PollSeconds,
 )
 
 MAX_PLAN_ITERATIONS = 40
@@ -94,6 +110,8 @@ class Spec(SpecModel):
         title="Check cited sources",
         description="Every link in the result must open and hold the words quoted with it.",
     )
+    poll_seconds: PollSeconds = USUAL_POLL_SECONDS
+    max_polls: MaxPolls = USUAL_MAX_POLLS
     same_finding_limit: SameFindings = 2
     same_action_limit: SameActions = 3
     idle_limit: IdleAttempts = 2
@@ -113,10 +131,11 @@ class _Machine:
         """One turn. What an agent cannot give, a person is asked for."""
         try:
             return ActionDecision(action="advance_plan", state=self._turn(context))
-        except Refused as refusal:
-            return _stop(StopReason.REFUSAL, str(refusal))
-        except CommandNotFound as fault:
-            return _stop(StopReason.COMMAND_NOT_FOUND, str(fault))
+        except NotReady as wait:
+            state = context.state.but(**wait.kept)
+            return ActionDecision(action="advance_plan", state=state, not_yet=wait.later)
+        except CannotGoOn as fault:
+            return _stop(fault.cause, str(fault))
         except InvalidPlanReview as fault:
             cause = StopReason.REVIEWER_INVALID_VERDICT
             return _stop(cause, f"{SENTENCES[cause]} {fault}")
@@ -219,10 +238,17 @@ def build(spec: Spec, state: State, effects: Effects, info: BuildInfo) -> LoopCo
         max_steps=spec.max_steps,
         thresholds=thresholds_of(spec),
     )
+    checks = Checks(
+        commands=effects.commands,
+        info=info,
+        checks=list(named_checks(spec.checks).items()),
+        poll_seconds=spec.poll_seconds,
+        max_polls=spec.max_polls,
+    )
     turns = Turns(
         goal=spec.goal,
         constraints=spec.constraints,
-        checks=spec.checks,
+        checks=checks,
         effects=effects,
         info=info,
         moves=moves,
@@ -241,6 +267,11 @@ def build(spec: Spec, state: State, effects: Effects, info: BuildInfo) -> LoopCo
     )
 
 
+def _load_state(_spec: Spec, stored: JsonObject) -> State:
+    """A state of an earlier version has `seen`: the trail tells that now."""
+    return State.model_validate({key: stored[key] for key in stored if key != "seen"})
+
+
 def _initial(spec: Spec) -> State:
     if spec.cited_sources and HTTP_GET not in spec.tools:
         raise ContractError(f"cited_sources opens links with {HTTP_GET}: name it in tools")
@@ -254,9 +285,9 @@ PATTERN = Pattern(
     spec=Spec,
     initial=_initial,
     build=build,
-    load_state=lambda _, stored: State.model_validate(stored),
+    load_state=_load_state,
     needs=lambda spec: Needs(roles=frozenset({"planner", "reviewer"}), workspace=bool(spec.checks)),
-    roles={"planner": True, "executor": False, "reviewer": True, "reviser": False},
+    roles=ROLES,
     uses_workspace="optional",
     allowed_actions=ACTIONS,
     default_limits=Limits(

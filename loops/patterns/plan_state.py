@@ -16,6 +16,7 @@ from loops.core.plan_states import PlanLimits, PlanStatus, RunState, check_plan_
 from loops.core.progress import Mark, Thresholds
 from loops.core.tooling import Figures, ToolStatus, ToolUse
 from loops.patterns.base import StateModel
+from loops.patterns.watching import Watching
 
 
 class Evidence(StateModel):
@@ -66,7 +67,7 @@ class Settled(StateModel):
     answer: str
 
 
-class State(StateModel):
+class State(Watching):
     """The run between two attempts."""
 
     status: PlanStatus = PlanStatus.PLANNING

@@ -19,9 +19,8 @@ from loops.core.plan_review import (
 from loops.core.plan_states import PlanStatus, limit_reached, next_status
 from loops.core.progress import Mark, exact, noted, stall
 from loops.core.text import tail
-from loops.patterns.asking import ask
+from loops.patterns.asking import ask_in_turn
 from loops.patterns.base import Answer, BuildInfo
-from loops.patterns.commands import check_name, must_exist
 from loops.patterns.plan_answers import PLAN_SCHEMA, REVIEW_SCHEMA, read_plan, read_review
 from loops.patterns.plan_citations import (
     CHANGE_CHARACTERS,
@@ -30,7 +29,7 @@ from loops.patterns.plan_citations import (
     cited,
     opened,
 )
-from loops.patterns.plan_execute import SUMMARY_CHARACTERS, SUMMARY_LINES
+from loops.patterns.plan_execute import SUMMARY_CHARACTERS, SUMMARY_LINES, in_turn
 from loops.patterns.plan_packets import (
     PLANNER,
     REVIEWER,
@@ -40,6 +39,7 @@ from loops.patterns.plan_packets import (
     reviser_packet,
 )
 from loops.patterns.plan_state import Moves, Settled, State, observed
+from loops.patterns.watching import Checks, Sight
 
 MOST_REJECTIONS = 3
 ARTIFACT_CHARACTERS = 60_000
@@ -51,7 +51,7 @@ class Turns:
 
     goal: str
     constraints: str
-    checks: Sequence[str]
+    checks: Checks
     effects: Effects
     info: BuildInfo
     moves: Moves
@@ -83,15 +83,14 @@ class Turns:
             tools=self.effects.tools.authorized(),
             available=self.effects.tools.available(),
         )
-        role = "reviser" if self.effects.agents.has("reviser") else "planner"
-        proposed = self._ask_plan(role, REVISER, packet)
+        proposed = self._ask_plan("reviser", REVISER, packet)
         return self._validated(self.moves.to(state, PlanStatus.VALIDATING, words=""), proposed)
 
     def _ask_plan(self, role: str, system: str, packet: str) -> Plan:
         message = Message(role="user", content=packet)
-        return ask(
+        return ask_in_turn(
             self.effects.agents,
-            role,
+            in_turn(self.effects.agents, role),
             [message],
             system=system,
             read=read_plan,
@@ -164,9 +163,9 @@ class Turns:
             return review
 
         message = Message(role="user", content=packet)
-        said = ask(
+        said = ask_in_turn(
             self.effects.agents,
-            "reviewer",
+            in_turn(self.effects.agents, "reviewer"),
             [message],
             system=REVIEWER,
             read=read,
@@ -184,21 +183,19 @@ class Turns:
 
     def _checked(self, state: State) -> tuple[State, list[Finding]]:
         sources, red = [], list[Finding]()
-        for number, command in enumerate(self.checks):
-            name = check_name(number)
-            result = self.effects.commands.check(name, command)
-            must_exist(name, command, result)
-            ending = "timed out" if result.timed_out else f"exited with {result.exit_code}"
+        for one in self.checks.look(state):
+            check, result = one.check, one.check.result
+            source = f"{check.name}: {check.command}"
             end = tail(result.output, lines=SUMMARY_LINES, characters=SUMMARY_CHARACTERS)
-            sources.append((f"{name}: {command}", result.artifact, f"It {ending}.\n{end}"))
-            if not result.passed:
-                red.append(_red(f"{name} passes: {command}", ending))
+            sources.append((source, result.artifact, f"It {one.ending}.\n{end}"))
+            if one.sight is Sight.RED:
+                red.append(_red(f"{check.name} passes: {check.command}", one.ending))
         if self.cited_sources:
             claims = cited(state, self.effects.workspace.change(CHANGE_CHARACTERS))
             found = opened(self.effects.tools, state, claims)
             sources, red = [*sources, *found.sources], [*red, *found.red]
         checked, count = observed(state, sources)
-        return state.but(checked=checked, observed=count), red
+        return state.but(checked=checked, observed=count, polls=0, passed=()), red
 
     @property
     def _links_closed(self) -> bool:

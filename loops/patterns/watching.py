@@ -1,25 +1,51 @@
-"""What a look at a check found, and what a fixer says of its own work (S3-10, S3-11).
+"""Checks that may be not ready: one rule for every pattern that runs any (RC053, S3-11).
 
 A check that ends with `NOT_YET`, or prints `LOOPWARDEN_WAIT <seconds>` as its last line, is not
-ready. A fixer may print one JSON object as its last line: `{"fixed": false, "skipped": true,
-"reason": "quota"}`.
+ready. Unless another one is red, the pattern then waits: it keeps its state and what `NotReady`
+says is to be kept in it, and the next look runs only what has not passed.
 """
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Annotated, Any
 
-from loops.core.effects import Commands
+from pydantic import Field
+
+from loops.core.contract import NotYet
+from loops.core.effects import CommandResult, Commands
+from loops.core.errors import LoopwardenError
+from loops.core.lifecycle import StopReason
+from loops.core.text import last_line, tail
 from loops.patterns import gh_checks
-from loops.patterns.commands import RedCheck, check_name, must_exist
+from loops.patterns.base import BuildInfo, CannotGoOn, StateModel
+from loops.patterns.commands import OUTPUT_CHARACTERS, OUTPUT_LINES, RanCheck, must_exist
 
 NOT_YET = 75  # EX_TEMPFAIL: the same command may succeed later
 LONGEST_WAIT = 86_400
-QUOTA = "quota"
+USUAL_POLL_SECONDS, USUAL_MAX_POLLS, USUAL_GRACE = 30, 120, 3
 _WAIT = re.compile(r"LOOPWARDEN_WAIT ([0-9]{1,6})")
+
+PollSeconds = Annotated[
+    int,
+    Field(
+        ge=1,
+        le=LONGEST_WAIT,
+        title="Seconds between looks",
+        description="How long to wait for a check that is not ready, unless it says so itself.",
+    ),
+]
+MaxPolls = Annotated[
+    int,
+    Field(
+        ge=1,
+        title="Looks at a check that is not ready",
+        description="It stops after so many in a row; they cost no iteration.",
+    ),
+]
 
 
 class Sight(StrEnum):
@@ -35,39 +61,146 @@ class Sight(StrEnum):
 class Watched:
     """One check after one look at it."""
 
-    check: RedCheck
+    check: RanCheck
     sight: Sight
     seconds: int | None = None
     """How long to wait, if the check itself says so."""
 
+    @property
+    def ending(self) -> str:
+        """How it ended, as the rest of a sentence about it."""
+        ready = self.sight in (Sight.GREEN, Sight.RED)
+        return self.check.ending if ready else "is not ready yet"
 
-def watch(commands: Commands, number: int, check: str) -> Watched:
-    """Look at one check. A command that blocks until it knows is as good as one that polls.
 
-    Raises `CommandNotFound`.
+class Passed(StateModel):
+    """A check that passed while another one was not ready."""
+
+    name: str
+    output: str = ""
+    """The end of its output."""
+    artifact: str = ""
+
+
+class Watching(StateModel):
+    """What a state needs in order to wait for checks."""
+
+    polls: int = 0
+    """Looks in a row at checks that were not ready; 0 when it does not wait."""
+    passed: tuple[Passed, ...] = ()
+    """While it waits: what is not run again."""
+
+
+class NotReady(LoopwardenError):
+    """A check is not ready and none is red: the attempt ends as a wait (RC053).
+
+    `kept` are the fields of `Watching` to be kept in the state.
     """
-    name = check_name(number)
-    address = gh_checks.address_of(check)
-    command = gh_checks.command_for(check, address) if address else check
-    result = commands.check(name, command)
-    must_exist(name, command, result)
-    seen = RedCheck(name=name, command=check, result=result, number=number)
-    if not address:
-        return _read(seen)
-    sight = Sight(gh_checks.sight_of(result))
-    if sight is Sight.RED:
-        failing = gh_checks.failing(commands.check(f"{name} runs", gh_checks.listing(address)))
-        seen = replace(seen, result=replace(result, output=failing or result.output))
-    return Watched(check=seen, sight=sight)
+
+    def __init__(self, later: NotYet, kept: dict[str, Any]) -> None:
+        super().__init__(later.reason)
+        self.later, self.kept = later, kept
+
+
+class TooManyLooks(CannotGoOn):
+    """A check is still not ready after the most looks."""
+
+    cause = StopReason.POLLS
+
+
+def waits(state: Watching, info: BuildInfo) -> bool:
+    """Whether what is to be checked is done already, and was not undone meanwhile."""
+    return state.polls > 0 and not info.undone
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checks:
+    """The checks of one round."""
+
+    commands: Commands
+    info: BuildInfo
+    checks: Sequence[tuple[str, str]]
+    """Name and command."""
+    poll_seconds: int = USUAL_POLL_SECONDS
+    max_polls: int = USUAL_MAX_POLLS
+    grace_polls: int = USUAL_GRACE
+    together: bool = False
+    """Whether they run side by side."""
+
+    def look(self, state: Watching) -> list[Watched]:
+        """All of them, in order; what passed while `state` waited is not run again.
+
+        With a red one there may be others that are not ready: red goes first, since the work
+        changes anyway. Raises `NotReady`, `TooManyLooks` or `CommandNotFound`. After a person let
+        the run go on, the looks are counted anew.
+        """
+        known = state if waits(state, self.info) else Watching()
+        polls = 0 if self.info.decided else known.polls
+        before = {one.name: one for one in known.passed}
+        ran = self._run([one for one in self.checks if one[0] not in before])
+        seen = [
+            self._again(before[name], command, number) if name in before else ran[name]
+            for number, (name, command) in enumerate(self.checks)
+        ]
+        if polls >= self.grace_polls:
+            seen = [replace(s, sight=Sight.RED) if s.sight is Sight.ABSENT else s for s in seen]
+        if all(one.sight is Sight.GREEN for one in seen) or red_of(seen):
+            return seen
+        raise self._not_ready(seen, polls)
+
+    def _run(self, checks: Sequence[tuple[str, str]]) -> dict[str, Watched]:
+        pairs = [(name, gh_checks.command_for(check)) for name, check in checks]
+        if self.together:
+            results = self.commands.check_all(pairs) if pairs else []
+        else:
+            results = [self.commands.check(name, command) for name, command in pairs]
+        for (name, command), result in zip(pairs, results, strict=True):
+            must_exist(name, command, result)
+        numbers = {name: number for number, (name, _) in enumerate(self.checks)}
+        return {
+            name: self._seen(RanCheck(name=name, command=check, result=one, number=numbers[name]))
+            for (name, check), one in zip(checks, results, strict=True)
+        }
+
+    def _seen(self, check: RanCheck) -> Watched:
+        address = gh_checks.address_of(check.command)
+        if not address:
+            return _read(check)
+        sight = Sight(gh_checks.sight_of(check.result))
+        if sight is Sight.RED:
+            listed = self.commands.check(f"{check.name} runs", gh_checks.listing(address))
+            output = gh_checks.failing(listed) or check.result.output
+            check = replace(check, result=replace(check.result, output=output))
+        return Watched(check=check, sight=sight)
+
+    def _again(self, passed: Passed, command: str, number: int) -> Watched:
+        result = CommandResult(exit_code=0, output=passed.output, artifact=passed.artifact)
+        check = RanCheck(name=passed.name, command=command, result=result, number=number)
+        return Watched(check=check, sight=Sight.GREEN)
+
+    def _not_ready(self, seen: Sequence[Watched], polls: int) -> NotReady | TooManyLooks:
+        waiting = [one for one in seen if one.sight is not Sight.GREEN]
+        names = " and ".join(f"{one.check.name} ({one.check.command.strip()})" for one in waiting)
+        if polls >= self.max_polls:
+            return TooManyLooks(f"Not ready after {polls} looks: {names}.")
+        passed = tuple(_kept(one.check) for one in seen if one.sight is Sight.GREEN)
+        seconds = min(one.seconds or self.poll_seconds for one in waiting)
+        later = NotYet(seconds=seconds, reason=f"Not ready yet: {names}.")
+        return NotReady(later, {"polls": polls + 1, "passed": passed})
+
+
+def red_of(seen: Sequence[Watched]) -> list[RanCheck]:
+    """Those that failed."""
+    return [one.check for one in seen if one.sight is Sight.RED]
 
 
 def says_not_ready(output: str, exit_code: int | None = None) -> bool:
     """Whether what was looked at is to be looked at again later, by the two ways to say so."""
-    return exit_code == NOT_YET or _WAIT.fullmatch(_last_line(output)) is not None
+    return exit_code == NOT_YET or _WAIT.fullmatch(last_line(output)) is not None
 
 
-def _read(check: RedCheck) -> Watched:
-    asked = _WAIT.fullmatch(_last_line(check.result.output))
+def _read(check: RanCheck) -> Watched:
+    asked = _WAIT.fullmatch(last_line(check.result.output))
     if asked and not check.result.timed_out:
         seconds = min(max(int(asked[1]), 1), LONGEST_WAIT)
         return Watched(check=check, sight=Sight.PENDING, seconds=seconds)
@@ -76,35 +209,6 @@ def _read(check: RedCheck) -> Watched:
     return Watched(check=check, sight=Sight.GREEN if check.result.passed else Sight.RED)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FixReport:
-    """What a fixer says; without a report the files alone say whether it fixed anything."""
-
-    fixed: bool = False
-    skipped: bool = False
-    reason: str = ""
-
-    @property
-    def out_of_quota(self) -> bool:
-        """The failure is no fault of the work: a quota is used up, which counts as a pass."""
-        return self.skipped and self.reason.strip().lower() == QUOTA
-
-
-def read_report(text: str) -> FixReport:
-    """The report in the last line of a fixer's output; an empty one when there is none."""
-    try:
-        said = json.loads(_last_line(text))
-    except (ValueError, RecursionError):
-        return FixReport()
-    if not isinstance(said, dict):
-        return FixReport()
-    reason = said.get("reason")
-    return FixReport(
-        fixed=said.get("fixed") is True,
-        skipped=said.get("skipped") is True,
-        reason=reason if isinstance(reason, str) else "",
-    )
-
-
-def _last_line(text: str) -> str:
-    return text.strip().rpartition("\n")[2].strip()
+def _kept(check: RanCheck) -> Passed:
+    end = tail(check.result.output, lines=OUTPUT_LINES, characters=OUTPUT_CHARACTERS)
+    return Passed(name=check.name, output=end, artifact=check.result.artifact)

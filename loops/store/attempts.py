@@ -9,12 +9,12 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Max
 from django.db.models.functions import Now
 
 from loops.core.lifecycle import TERMINAL, RunStatus, StopReason, check_move
 from loops.crashpoints import reach
-from loops.models import Attempt, AttemptStatus, Outbox, Run
+from loops.models import Attempt, AttemptStatus, Outbox, Run, Step, StepKind, StepStatus
 from loops.statements import as_json, execute, fetch
 from loops.store import events, lanes
 
@@ -61,6 +61,28 @@ class Conclusion:
     active_ms: int = 0
     event: str = ""
     data: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """What was done towards one judgment: an attempt, and those before it that only waited."""
+
+    first: int
+    """Number of the attempt that began it."""
+    tree: str
+    """Snapshot in its stored form from before its work; empty for the base commit."""
+
+
+def round_of(run_id: int, no: int) -> Round:
+    """The round that attempt `no` belongs to. An undo that a person ordered is not its work."""
+    earlier = Attempt.objects.filter(run_id=run_id, no__lt=no)
+    judged = earlier.exclude(judgment="").aggregate(no=Max("no"))["no"] or 0
+    waited = earlier.filter(no__gt=judged, status=AttemptStatus.WAITED).order_by("no")
+    first = waited.first() or Attempt.objects.get(run_id=run_id, no=no)
+    undo = Step.objects.filter(
+        run_id=run_id, attempt_no=first.no, seq=1, kind=StepKind.UNDO, status=StepStatus.DONE
+    ).first()
+    return Round(first=first.no, tree=undo.tree_after if undo else first.tree_before)
 
 
 def claim(run_id: int, no: int, *, worker: str) -> Claim | None:

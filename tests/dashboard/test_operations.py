@@ -161,7 +161,7 @@ def test_a_passed_deadline_shows_in_every_list_and_filter_before_any_sweep(
     for status, number in (("queued", 0), ("running", 0), ("at_gate", 0), ("budget_exhausted", 3)):
         found = pages.get(f"/api/v1/tasks?status={status}", **bearer).json()["data"]  # type: ignore[arg-type]
         assert len(found) == number, status
-    for status, number in (("open", 0), ("withdrawn", 1)):
+    for status, number in (("open", 0), ("expired", 1)):
         listed = pages.get(f"/api/v1/escalations?status={status}", **bearer)  # type: ignore[arg-type]
         assert len(listed.json()["data"]) == number
     shown = pages.get(f"/gate/{item.pk}/").content.decode()

@@ -79,7 +79,7 @@ def test_when_it_passes_everything_ends_with_no_worker_alive(first: Any) -> None
     for name in ("queued", "running", "gate"):
         run = g.run_of(graph, name)
         assert (run.status, run.stop_reason) == ("budget_exhausted", "deadline")
-    assert Escalation.objects.get().status == "withdrawn"
+    assert Escalation.objects.get().status == "expired"
     assert g.started(graph) == ["queued", "running", "gate"]
     assert store.due() == []
 
@@ -120,7 +120,7 @@ def test_a_governor_cannot_decide_after_it_and_the_graph_ends() -> None:
         g.govern(graph, "approve")
     graphs.run_pass()
     graph.refresh_from_db()
-    assert (graph.outcome, Escalation.objects.get().status) == ("deadline", "withdrawn")
+    assert (graph.outcome, Escalation.objects.get().status) == ("deadline", "expired")
 
 
 def test_what_the_governor_decided_in_time_stands() -> None:

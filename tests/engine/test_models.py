@@ -54,10 +54,12 @@ def profile(server: MessagesServer, name: str = "model", **facts: Any) -> AgentP
     )
 
 
-def pair(server: MessagesServer, on_limit: str = "", **limits: int) -> Run:
+def pair(
+    server: MessagesServer, on_limit: str = "", *, timeout_seconds: float = 60, **limits: int
+) -> Run:
     """A coder_reviewer run whose coder and reviewer are models at this server."""
     for role in ("coder", "reviewer"):
-        profile(server, role, timeout_seconds=0.5)
+        profile(server, role, timeout_seconds=timeout_seconds)
     task = accept(
         TaskRequest(
             pattern="coder_reviewer",
@@ -186,7 +188,7 @@ def test_a_failure_that_may_be_billed_is_charged_its_reservation() -> None:
 def test_rc050_three_attempts_are_three_requests_and_three_counted_calls() -> None:
     hang = Answer(hang=True, usage={})
     with MessagesServer(*[hang] * 9) as server:
-        run = scenes.drive(pair(server, errors=2))
+        run = scenes.drive(pair(server, timeout_seconds=0.5, errors=2))
         assert len(server.messages) == 3
     assert (run.used.model_calls, run.stop_reason, run.errors) == (3, "errors", 3)
 
@@ -228,9 +230,6 @@ def test_an_unpriced_model_is_charged_the_tokens_it_used_and_no_money() -> None:
 def test_rc059_a_run_ends_at_its_deadline_though_the_model_drips_on() -> None:
     with MessagesServer(says("slow", drip_seconds=0.05)) as server:
         run = pair(server)
-        AgentProfile.objects.filter(name="coder").update(
-            config=AgentProfile.objects.get(name="coder").config | {"timeout_seconds": 600}
-        )
         started = time.monotonic()
         Run.objects.filter(pk=run.pk).update(deadline_at=timezone.now() + timedelta(seconds=1))
         scenes.step(run)

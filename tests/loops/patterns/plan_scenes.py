@@ -9,7 +9,15 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from loops.core.contract import Continue, Finish, LoopResult, Outcome, Progress, advance
+from loops.core.contract import (
+    Continue,
+    Finish,
+    LoopResult,
+    Outcome,
+    Progress,
+    Wait,
+    advance,
+)
 from loops.core.limits import Amount, Limits
 from loops.core.plan import Risk
 from loops.core.plan_states import ApprovalRequired
@@ -171,6 +179,8 @@ class Play:
             match advance(contract, Progress(state=loaded, attempts=self.attempts)):
                 case Continue(progress=progress):
                     self.state, self.attempts = progress.state, progress.attempts
+                case Wait(progress=progress):
+                    self.state = progress.state
                 case Finish(result=result):
                     self.state, self.result = result.final_state, result
                     return result

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loops.core.contract import Continue, LoopResult, Outcome, Progress, advance, run_loop
+from loops.core.contract import Continue, LoopResult, Outcome, Progress, Wait, advance, run_loop
 from loops.core.effects import CommandResult, Reply
 from loops.core.errors import AgentFault, Truncated
 from loops.core.progress import Mark
@@ -285,3 +285,29 @@ def test_a_person_s_word_starts_the_count_anew() -> None:
     step = advance(contract, Progress(state=State(round=2, trail=trail), attempts=2))
     assert isinstance(step, Continue)
     assert len(step.progress.state.trail) == 1
+
+
+def test_s0_g6_another_fixer_is_asked_after_a_refusal_from_the_files_before() -> None:
+    made = world({"fixer": [refusal()], "fallback_fixer": ["mended"]}, {"test": [1, 0]})
+    made.agents.on_work = lambda workspace: setattr(workspace, "version", workspace.version + 1)
+    result = run_loop(PATTERN.build(Spec(checks=["test"]), State(), made.effects, INFO))
+    assert result.outcome is Outcome.SUCCESS
+    assert [call.role for call in made.agents.calls] == ["fixer", "fallback_fixer"]
+    assert made.workspace.undone == [("tree-0", "tree-1")]
+
+
+def test_after_a_person_let_it_go_on_the_count_starts_anew_though_it_waits_first() -> None:
+    state = State(polls=120, trail=(Mark(failure="same"), Mark(failure="same")))
+    made = world(exits={"test": [75]})
+    info = replace(INFO, decided="continue")
+    turn = advance(
+        PATTERN.build(Spec(checks=["test"]), state, made.effects, info), Progress(state=state)
+    )
+    assert isinstance(turn, Wait)
+    assert (turn.progress.state.trail, turn.progress.state.polls) == ((), 1)
+
+
+def test_a_state_of_an_earlier_version_still_waits() -> None:
+    stored = PATTERN.dump_state(State(polls=2))
+    del stored["passed"]
+    assert PATTERN.load_state(Spec(checks=["test"]), stored).polls == 2

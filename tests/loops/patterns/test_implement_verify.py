@@ -217,7 +217,8 @@ def test_s4_19_the_files_and_the_feedback_stay_and_nothing_else() -> None:
     kept = steps[1].progress.state
     assert [note.feedback for note in kept.thread] == ["first feedback"]
     facts = kept.model_dump(exclude={"thread", "feedback", "strategy", "round", "undone"})
-    assert set(facts) == {"trail"}
+    assert set(facts) == {"trail", "begun", "polls", "passed"}
+    assert (kept.begun, kept.polls, kept.passed) == (None, 0, ())
     assert re.fullmatch(r"[\w\s\[\]{}:,.'()-]*", str(facts["trail"]))
     second, third = (text.split("<task-", 1)[1] for text in prompts(it)[1:])
     for prompt in (second, third):

@@ -17,7 +17,7 @@ from loops.core.tooling import action_digest
 from loops.patterns.plan_execute_review import PATTERN, Spec, State, judge
 from loops.patterns.plan_packets import PLANNER
 from loops.patterns.plan_report import report
-from tests.loops.patterns.fakes import world
+from tests.loops.patterns.fakes import refusal, world
 from tests.loops.patterns.plan_scenes import (
     FAILED,
     UNKNOWN,
@@ -536,3 +536,90 @@ def test_s2_31_a_task_that_may_not_open_links_is_refused_and_one_that_cannot_sto
     found.go()
     assert (found.state.status, found.cause) == ("failed", "capability_unavailable")
     assert found.world.agents.calls == []
+
+
+@pytest.mark.parametrize(
+    ("role", "others"),
+    [
+        ("planner", {}),
+        ("reviewer", {}),
+        ("executor", {"executor": [refusal()]}),
+        ("executor", {}),
+        ("reviser", {"reviser": [refusal()]}),
+    ],
+)
+def test_s0_g6_every_role_has_a_fallback_after_a_refusal(
+    role: str, others: dict[str, list[Any]]
+) -> None:
+    """Who plays the executor has its fallback too."""
+    first, again = (
+        plan(step("a", tool="read")),
+        plan(step("b", acceptanceCriteria=["a.txt exists"])),
+    )
+    revised = review("revise", finding("a", "not_met", "e1", fix="b"))
+    done = review("accept", finding("a", "met", "e2"))
+    planned: list[Any] = [first, parameters(path="x"), again]
+    said = {"planner": planned, "reviewer": [revised, done], **others}
+    at = {"planner": 0, "executor": 1, "reviser": 2}
+    if role == "reviewer":
+        said["fallback_reviewer"] = [said["reviewer"].pop(0)]
+        said["reviewer"].insert(0, refusal())
+    else:
+        answer = planned.pop(at[role])
+        said[f"fallback_{role}"] = [answer]
+        if role not in others:
+            planned.insert(at[role], refusal())
+    found = Play(world(said))
+    assert found.go().outcome is Outcome.SUCCESS
+    assert len(found.world.agents.by(f"fallback_{role}")) == 1
+
+
+def test_s0_g6_nobody_is_asked_without_a_name_and_a_second_refusal_ends_it() -> None:
+    found = play(planner=[refusal("policy")])
+    found.go()
+    assert found.cause == "refusal"
+    found = Play(world({"planner": [refusal()], "fallback_planner": [refusal("policy")]}))
+    found.go()
+    assert found.cause == "refusal"
+
+
+def test_rc053_the_next_review_runs_every_check_again() -> None:
+    fix = plan(step("b", acceptanceCriteria=["a.txt exists"]))
+    found = play(
+        planner=[plan(step("a")), fix],
+        reviewer=[
+            review("revise", finding("a", "not_met", "e1", fix="b")),
+            review("accept", finding("a", "met", "e4")),
+        ],
+        exits={"quick": [0], "slow": [75, 0]},
+        spec=Spec(goal="Reach it.", checks=["quick", "slow"]),
+    )
+    assert found.go().outcome is Outcome.SUCCESS
+    ran = [command for _, command in found.world.commands.ran]
+    assert ran == ["quick", "slow", "slow", "quick", "slow"]
+    sources = [one.source for one in found.state.checked]
+    assert sources == ["check 1: quick", "check 2: slow"]
+    assert (found.state.polls, found.state.passed) == (0, ())
+
+
+def test_a_red_check_is_reviewed_although_another_is_not_ready() -> None:
+    revise = review("revise", finding("a", "not_met", "e1", fix="b"))
+    found = play(
+        planner=[plan(step("a"))],
+        reviewer=[revise],
+        exits={"quick": [1], "slow": [75]},
+        spec=Spec(goal="Reach it.", checks=["quick", "slow"], max_revisions=0),
+    )
+    found.go()
+    assert found.cause == "revisions"
+    told = found.world.agents.by("reviewer")[0].text
+    assert "It exited with 1." in told
+    assert "It is not ready yet." in told
+
+
+def test_a_state_of_an_earlier_version_is_loaded() -> None:
+    stored = PATTERN.dump_state(State(steps=2, status=PlanStatus.REVIEWING))
+    for key in ("trail", "uses", "reviewed", "polls", "passed"):
+        stored.pop(key)
+    loaded = PATTERN.load_state(Spec(goal="Reach it."), stored | {"seen": ["a.txt exists"]})
+    assert loaded == State(steps=2, status=PlanStatus.REVIEWING)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from loops.core.contract import LoopResult, Outcome, run_loop
 from loops.core.effects import CommandResult
 from loops.patterns.check_fix import PATTERN, Spec, State
-from loops.patterns.watching import FixReport, read_report
+from loops.patterns.fix_report import FixReport, read_report
 from tests.loops.patterns.fakes import INFO, World, world
 
 PR = "https://github.com/acme/till/pull/7"
