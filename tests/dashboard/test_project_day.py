@@ -22,15 +22,15 @@ def _project(*words: str) -> str:
 
 
 def test_caps_zone_and_grants_are_set_from_the_command_line(project: Project) -> None:
-    assert _project("list") == "payments  UTC  today $0.00 of any, 0 of any tokens"
+    assert _project("list") == "payments  UTC  weight 1  today $0.00 of any, 0 of any tokens"
     zone = ["--time-zone", "Europe/Berlin"]
     said = _project("set", "payments", "--daily-cost", "20", "--daily-tokens", "5000", *zone)
-    assert said == "payments  Europe/Berlin  today $0.00 of $20.00, 0 of 5000 tokens"
+    assert said == "payments  Europe/Berlin  weight 1  today $0.00 of $20.00, 0 of 5000 tokens"
     said = _project("grant", "payments", "--cost", "2.50")
-    assert said == "payments  Europe/Berlin  today $0.00 of $22.50, 0 of 5000 tokens"
+    assert said == "payments  Europe/Berlin  weight 1  today $0.00 of $22.50, 0 of 5000 tokens"
     assert DayGrant.objects.get().cost_microusd == 2_500_000
     assert _project("set", "payments", "--daily-tokens", "none").endswith("0 of any tokens")
-    assert _project("list").startswith("payments  Europe/Berlin  today $0.00 of $22.50")
+    assert _project("list").startswith("payments  Europe/Berlin  weight 1  today $0.00 of $22.50")
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,8 @@ def test_caps_zone_and_grants_are_set_from_the_command_line(project: Project) ->
         (["set", "payments", "--daily-tokens", "1.5"], "--daily-tokens: '1.5' is no positive"),
         (["set", "payments", "--daily-tokens", "9" * 30], "--daily-tokens: '999"),
         (["set", "payments", "--time-zone", "Berlin"], "--time-zone: 'Berlin' is no IANA"),
+        (["set", "payments", "--weight", "0"], "--weight: '0' is no positive whole number"),
+        (["set", "payments", "--weight", "1001"], "--weight: '1001' is above 1000"),
         (["grant", "payments"], "say how much"),
         (["grant", "payments", "--cost", "-1"], "--cost: '-1' is no positive amount"),
     ],
@@ -56,7 +58,14 @@ def test_what_cannot_be_set_is_refused_by_name(
     with pytest.raises(CommandError, match=message):
         _project(*words)
     project.refresh_from_db()
-    assert (project.daily_cost_microusd, project.time_zone) == (None, "UTC")
+    facts = (project.daily_cost_microusd, project.time_zone, project.weight)
+    assert facts == (None, "UTC", 1)
+
+
+def test_the_weight_is_set_from_the_command_line(project: Project) -> None:
+    assert "  weight 3  " in _project("set", "payments", "--weight", "3")
+    project.refresh_from_db()
+    assert project.weight == 3
 
 
 def test_rc077_page_and_api_say_what_is_used_up_and_when_it_goes_on(

@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from loops import feed
 from loops.core.errors import LimitReached
 from loops.core.limits import Amount
-from loops.day_figures import why_waiting
+from loops.day_figures import why_closed
 from loops.figures import outcome_words
 from loops.models import ProjectDay, Run
 from loops.store import corrections, days, ledger
@@ -170,7 +170,7 @@ def test_a_run_that_the_day_refuses_is_handed_back_and_goes_on_where_it_was() ->
     day.refresh_from_db()
     assert day.closed
     assert dispatch.admit_waiting() == 0
-    assert "cost cap $0.005, used $0.003, reserved $0.00" in why_waiting(day)
+    assert "cost cap $0.005, used $0.003, reserved $0.00" in why_closed(day)
     days.grant(day, tokens=0, microusd=1_000, user=None, actor="ada")
     scenes.drive(run)
     assert (run.status, run.used.model_calls, run.used.cost_microusd) == ("succeeded", 2, 6_000)
