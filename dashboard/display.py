@@ -144,6 +144,7 @@ _CAUSES = {
     "back_and_forth": ("Back and forth", "changes"),
     "polls": ("Check never ready", "checks"),
     "governor": ("Governor decides", "gate"),
+    "project_day": ("Day's budget used", "gate"),
     "no_change": ("No fix changed anything", "changes"),
 }
 

@@ -13,9 +13,9 @@ from loops.core.errors import LoopwardenError
 from loops.core.lifecycle import RunStatus, StopReason, check_move
 from loops.crashpoints import reach
 from loops.figures import effective_status
-from loops.models import AttemptStatus, Decision, Escalation, EscalationStatus, Run
+from loops.models import AttemptStatus, Decision, Escalation, EscalationStatus, ProjectDay, Run
 from loops.patterns.base import Answer
-from loops.store import attempts, graph_grants, runs
+from loops.store import attempts, days, graph_grants, runs
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -30,6 +30,7 @@ _ANSWERS = (
     Decision.NOT_HAPPENED,
 )
 _IN_WORDS = (Decision.REJECT, Decision.ANSWER)
+_NO_AGENT_HEARS = (StopReason.GOVERNOR, StopReason.PROJECT_DAY)
 _KEPT = (
     AttemptStatus.JUDGED,
     AttemptStatus.LIMIT,
@@ -119,8 +120,9 @@ def decide(
     3. The run moves on: again in the queue with guidance, from where it stands or with the attempt
        undone, or accepted as it is, or closed. To go on it gets `iterations` more rounds (and once
        more of what ran out, as the packet said), unless it only paused and has rounds left. Where
-       its graph's budget ran out, the graph gets more, as the packet said. An
-       answer to a question of the loop grants nothing: the loop finds it and goes on.
+       its graph's budget ran out, the graph gets more, as the packet said, and where its project's
+       day is used up, the day. An answer to a question of the loop grants nothing: the loop finds
+       it and goes on.
 
     Raises `BadDecision` or `NotPossibleNow`; nothing is changed then.
     """
@@ -152,6 +154,7 @@ def decide(
             _raise_graph(item, user)
             _queue_again(run, item, user)
         elif decision in _ANSWERS:
+            _raise_day(item, user)
             _answered(run, item, user)
         else:
             _end(run, Decision(decision), user)
@@ -167,7 +170,7 @@ def _check(item: Escalation, decision: str, guidance: str, iterations: int) -> N
         raise BadDecision("guidance", "say what the next round should do differently")
     if decision in _GO_ON and not _costs_no_round(item) and not 1 <= iterations <= MOST_ROUNDS:
         raise BadDecision("iterations", f"must be between 1 and {MOST_ROUNDS}")
-    if decision in _IN_WORDS and item.cause != StopReason.GOVERNOR and not guidance.strip():
+    if decision in _IN_WORDS and item.cause not in _NO_AGENT_HEARS and not guidance.strip():
         raise BadDecision("guidance", "say it in words: they go to the agent")
 
 
@@ -179,6 +182,8 @@ def _why_not(item_id: int, digest: str) -> str:
         return (
             f"{item.decided_by or 'Somebody'} was first: {Decision(item.decision).label.lower()}."
         )
+    if item.cause == StopReason.PROJECT_DAY:
+        return "This item is not open any more: the day is over, or more was granted."
     return "This item is not open any more: its run has ended."
 
 
@@ -201,6 +206,20 @@ def _raise_graph(item: Escalation, user: User) -> None:
         graph_grants.raise_limits(item.run.graph_id, caps, user=user)
     except graph_grants.NothingStarts as error:
         raise NotPossibleNow(str(error)) from error
+
+
+def _raise_day(item: Escalation, user: User) -> None:
+    """What the packet said of the project's day, if it is approved and nobody was faster."""
+    raises = item.packet.get("raises_day")
+    if raises is None:
+        return
+    # The lock keeps a grant at the command line from coming in between.
+    day = ProjectDay.objects.select_for_update(no_key=True).get(pk=raises["day"])
+    if not days.used_up().filter(pk=day.pk).exists():
+        raise NotPossibleNow("The day is over, or somebody has granted more already.")
+    if item.decision == Decision.APPROVE:
+        tokens, microusd = raises.get("tokens", 0), raises.get("cost_microusd", 0)
+        days.grant(day, tokens=tokens, microusd=microusd, user=user, actor=user.get_username())
 
 
 def _queue_again(run: Run, item: Escalation, user: User) -> None:
@@ -323,8 +342,30 @@ def cancel(run: Run, *, actor: str) -> bool:
     return done
 
 
+def take_back(item: Escalation) -> bool:
+    """The sweeper's: what was asked has settled itself, so the run waits in the queue again.
+
+    False: somebody has decided. Raises `MovedOn`.
+    """
+    with transaction.atomic():
+        run = Run.objects.select_for_update().get(pk=item.run_id)
+        if not withdraw(run.pk):
+            return False
+        runs.move(
+            run,
+            RunStatus.QUEUED,
+            stop_reason=None,
+            reason="",
+            actor="system",
+            kind="unparked",
+            text="nobody needs to decide any more: it waits in the queue again",
+            extra={"next_at": Now()},
+        )
+    return True
+
+
 def withdraw(run_id: int, status: EscalationStatus = EscalationStatus.WITHDRAWN) -> int:
-    """Take open items out of the queue because their run has ended. Returns how many.
+    """Take open items out of the queue: their run ended, or needs no answer. Returns how many.
 
     `EXPIRED` says that nobody decided in time, which is no rejection (RC146).
     """

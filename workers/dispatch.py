@@ -23,7 +23,7 @@ from loops.store import attempts, days, holds
 from workers import slots
 from workers.app import ITERATE, app
 from workers.celery_settings import KEY_PREFIX
-from workers.turns import Turns
+from workers.turns import Turn, Turns
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def admit_waiting() -> int:
             turns.full(full)
             continue
         reach("acquired")
-        if attempts.admit(run.pk, run.attempt_no, turn=turn.turn, served=turn.served) is None:
+        if not _admit(turn):
             _let_go(run, scopes)
             turns.gone(turn)
             continue
@@ -63,6 +63,18 @@ def admit_waiting() -> int:
         turns.granted(turn)
         admitted += 1
     return admitted
+
+
+def _admit(turn: Turn) -> bool:
+    return bool(
+        attempts.admit(
+            turn.run.pk,
+            turn.run.attempt_no,
+            turn=turn.turn,
+            served=turn.served,
+            credit_of=turn.credit_of,
+        )
+    )
 
 
 def _let_go(run: Run, scopes: list[Scope]) -> None:
@@ -99,6 +111,11 @@ def nothing_published() -> bool:
 
 def waiting() -> QuerySet[Run]:
     """Runs that could start their next attempt if they had their slots."""
+    return startable().exclude(task__project__in=days.used_up().values("project"))
+
+
+def startable() -> QuerySet[Run]:
+    """Runs that could start it if they had their slots and their project's day were not used up."""
     return Run.objects.filter(
         Q(deadline_at__isnull=True) | Q(deadline_at__gt=Now()),
         ~holds.held(),
@@ -106,4 +123,4 @@ def waiting() -> QuerySet[Run]:
         admitted_at__isnull=True,
         cancel_requested=False,
         next_at__lte=Now(),
-    ).exclude(task__project__in=days.used_up().values("project"))
+    )

@@ -11,7 +11,7 @@ import redis
 from django.db import DatabaseError, connection
 
 from loops import feed
-from workers import dispatch, graphs, presence, sweeper
+from workers import day_gate, dispatch, graphs, presence, sweeper
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,7 @@ def tend(stop: threading.Event) -> None:
         try:
             if time.monotonic() - swept >= SWEEP_SECONDS:
                 sweeper.run_pass()
+                day_gate.run_pass()
                 swept = time.monotonic()
             graphs.run_pass()
             dispatch.run_pass()

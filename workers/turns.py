@@ -1,10 +1,12 @@
 """Whose turn it is. One look at the database for a whole pass, whatever the length of the queue.
 
 Of the lanes that could go now, that of the project goes which holds the fewest slots per weight,
-and of projects that hold as much as each other the one which was admitted least. Inside a project
-the highest priority goes first, then the oldest run.
+and of projects that hold as much as each other the one which was admitted least. A project that had
+no work goes before those for as long as its credit lasts (`newcomers`). Inside a project the
+highest priority goes first, then the oldest run.
 
-So that nobody starves, every `EXTRA_TURN`th admission of a project takes its oldest run, and every
+So that nobody starves, every `EXTRA_TURN`th admission passes over credit, every `EXTRA_TURN`th of a
+project takes its oldest run, and every
 `EXTRA_TURN`th on an agent profile the lane that was served longest ago. Such a lane keeps what it
 waits for: until it has gone, no other takes the slots of its agents.
 """
@@ -19,6 +21,7 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from loops import admission
 from loops.admission import Scope
 from loops.models import AgentProfile, Lane, Run
+from workers import newcomers
 
 EXTRA_TURN = 8
 
@@ -46,6 +49,8 @@ class Turn:
     queue: Queue
     turn: float
     served: int
+    credit_of: int | None
+    """Its project, if that has credit to use."""
 
 
 class Turns:
@@ -63,6 +68,9 @@ class Turns:
         for queue in self._queues:
             if not {queue.first, queue.oldest} <= self._runs.keys():
                 queue.first = queue.oldest = None  # somebody was faster: the next pass looks again
+        self._credit = newcomers.credits_of(
+            (queue.lane.project for queue in self._queues), self._busy(), self._admissions()
+        )
         resting = (name for name, p in self._profiles.items() if admission.rests(p))
         self._full = {f"profile:{name}" for name in resting}
         self._full |= {
@@ -86,7 +94,7 @@ class Turns:
         ready = [queue for queue in waiting if self._open(queue) and not queue.agents & kept]
         if not ready:
             return None
-        least = min(ready, key=self._share)
+        least = min(ready, key=self._rank)
         run, queue = self._of_project(
             [one for one in ready if one.lane.project_id == least.lane.project_id]
         )
@@ -96,6 +104,8 @@ class Turns:
         """The run has its slots."""
         lane = turn.queue.lane
         lane.admissions, lane.turn, lane.served = lane.admissions + 1, turn.turn, turn.served
+        if turn.credit_of is not None:
+            self._credit[turn.credit_of] -= 1
         for scope in turn.queue.scopes:
             self._held[scope.name] += 1
             if self._held[scope.name] >= scope.limit:
@@ -117,6 +127,8 @@ class Turns:
                 setattr(queue, name, run.pk if run else None)
                 if run is not None:
                     self._runs[run.pk] = run
+        if None in (queue.first, queue.oldest):
+            queue.first = queue.oldest = None  # another dispatcher took the last one in between
 
     def _lanes(self) -> QuerySet[Lane]:
         mine = self._waiting.filter(lane=OuterRef("pk")).select_related(None)
@@ -152,10 +164,22 @@ class Turns:
         lacking = {scope.name for scope in queue.scopes} & self._full
         return lacking <= queue.agents - self._shut
 
-    def _share(self, queue: Queue) -> tuple[float, float, int]:
+    def _busy(self) -> set[int]:
+        return {
+            queue.lane.project_id
+            for queue in self._queues
+            if queue.first is not None or self._held[f"project:{queue.lane.project_id}"]
+        }
+
+    def _admissions(self) -> int:
+        return sum(queue.lane.admissions for queue in self._queues)
+
+    def _rank(self, queue: Queue) -> tuple[bool, float, float, int]:
         project = queue.lane.project
         share = self._held[f"project:{project.pk}"] / project.weight
-        return share, self._begins(project.pk), project.pk
+        by_share = self._admissions() % EXTRA_TURN == EXTRA_TURN - 1
+        behind = by_share or not self._credit[project.pk]
+        return behind, share, self._begins(project.pk), project.pk
 
     def _begins(self, project: int) -> float:
         """Its turn by now: who was away for long does not go first for as long as that."""
@@ -178,8 +202,13 @@ class Turns:
     def _turn(self, queue: Queue, run: Run) -> Turn:
         project = queue.lane.project
         turn = self._begins(project.pk) + 1 / project.weight
-        served = sum(one.lane.admissions for one in self._queues) + 1
-        return Turn(run=run, queue=queue, turn=turn, served=served)
+        return Turn(
+            run=run,
+            queue=queue,
+            turn=turn,
+            served=self._admissions() + 1,
+            credit_of=project.pk if self._credit[project.pk] else None,
+        )
 
 
 def _longest_ago(queue: Queue) -> tuple[int, int]:

@@ -20,11 +20,13 @@ from loops.core.lifecycle import StopReason
 from loops.figures import in_words, item_status
 from loops.gates import MOST_ROUNDS, BadDecision, NotPossibleNow, decide
 from loops.models import Decision, Escalation, EscalationStatus
+from loops.store.days import CAPPED
 from loops.store.runs import MovedOn
 
 PAGE = 50
 CODE_LINES = 400
 USUAL_ROUNDS = 2
+_NO_FINDING = ("asks", "raises_graph", "raises_day")
 _WORDS_FOR: dict[str, str] = {
     StopReason.APPROVAL: "To reject it: why, and what to do instead",
     StopReason.INPUT: "Your answer",
@@ -139,11 +141,16 @@ def _item_context(item: Escalation, inbox: list[Escalation]) -> dict[str, Any]:
         "can": {one.name.lower(): one in item.allowed for one in Decision},
         "also_grants": [in_words(*of) for of in packet.get("also_grants", {}).items()],
         "raises": [in_words(*of) for of in packet.get("raises_graph", {}).items()],
+        "raises_day": [
+            in_words(axis, amount)
+            for axis, amount in packet.get("raises_day", {}).items()
+            if axis in CAPPED
+        ],
         "decided_as": Decision(item.decision).label if item.decision else "",
         "asked": asked,
         "parameters": head(_spelled(asked), CODE_LINES) if asked.get("action") else None,
-        # What a plan asks and what a graph lacks is no finding on the work: there are no reasons.
-        "plain": bool(asked or packet.get("raises_graph")) and not packet.get("reasons"),
+        # What a plan asks and what a graph or a day lacks is no finding on the work.
+        "plain": any(map(packet.get, _NO_FINDING)) and not packet.get("reasons"),
         "words_for": _WORDS_FOR.get(item.cause, ""),
         "pauses": item.cause == StopReason.YIELD,
         "feedback": packet.get("feedback", ""),

@@ -78,6 +78,7 @@ class StopReason(StrEnum):
     AGENT_UNUSABLE_ANSWER = "agent_unusable_answer"
     AGENT_UNUSABLE = "agent_unusable"
     GOVERNOR = "governor"
+    PROJECT_DAY = "project_day"
 
 
 LIMIT_REASONS = frozenset(
@@ -148,6 +149,7 @@ SENTENCES: dict[StopReason, str] = {
     StopReason.AGENT_UNUSABLE_ANSWER: "An agent gave no usable answer, its repair neither.",
     StopReason.AGENT_UNUSABLE: "An agent cannot be used as it is set up; asking again is no help.",
     StopReason.GOVERNOR: "The governor of its graph decides.",
+    StopReason.PROJECT_DAY: "What its project may spend in a day is used up.",
 }
 
 MOVES: dict[RunStatus, frozenset[RunStatus]] = {

@@ -48,7 +48,7 @@ class WorkerPresence(models.Model):
 
     name = models.CharField(max_length=120, primary_key=True)
     kind = models.CharField(max_length=12, choices=[("worker", "worker"), ("tender", "tender")])
-    sandbox = models.CharField(max_length=120, blank=True)
+    sandbox = models.TextField(blank=True)
     started_at = models.DateTimeField()
     seen_at = models.DateTimeField()
     drained_at = models.DateTimeField(null=True)

@@ -17,7 +17,7 @@ class EscalationStatus(models.TextChoices):
     OPEN = "open"
     DECIDED = "decided"
     EXPIRED = "expired"  # the run's deadline passed and nobody had decided
-    WITHDRAWN = "withdrawn"  # the run was cancelled
+    WITHDRAWN = "withdrawn"  # the run was cancelled, or nobody needs the answer any more
 
 
 class Decision(models.TextChoices):

@@ -23,6 +23,11 @@ class Project(models.Model):
         default=1, db_default=1, validators=[MinValueValidator(1)]
     )
     """Its share of the pool while projects compete: 3 gets three times the slots of 1."""
+    credit = models.PositiveIntegerField(default=0, db_default=0)
+    """How many of its next admissions go before those of projects without credit."""
+    away_since = models.PositiveBigIntegerField(null=True, default=0, db_default=0)
+    """How many admissions there had been when it was seen without work; None while it has some,
+    0 before it ever had any."""
     daily_tokens = models.PositiveBigIntegerField(null=True)
     daily_cost_microusd = models.PositiveBigIntegerField(null=True)
     time_zone = models.CharField(max_length=64, default="UTC", db_default="UTC")

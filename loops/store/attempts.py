@@ -250,10 +250,18 @@ def take_back(run: Run) -> bool:
     return bool(taken)
 
 
-def admit(run_id: int, no: int, *, turn: float | None = None, served: int = 0) -> Outbox | None:
+def admit(
+    run_id: int,
+    no: int,
+    *,
+    turn: float | None = None,
+    served: int = 0,
+    credit_of: int | None = None,
+) -> Outbox | None:
     """Grant a queued run its slots: write its wake-up. None when it is not waiting any more.
 
     `turn` and `served` are its lane's from now on, unless the admission is nobody's turn.
+    `credit_of` is the project that uses one of its credit, if it has some.
     """
     with transaction.atomic():
         admitted = Run.objects.filter(
@@ -263,6 +271,8 @@ def admit(run_id: int, no: int, *, turn: float | None = None, served: int = 0) -
             return None
         if turn is not None:
             lanes.count_admission(run_id, turn=turn, served=served)
+        if credit_of is not None:
+            lanes.use_credit(credit_of)
         return Outbox.objects.create(run_id=run_id, attempt_no=no)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db.models import F
 
 from loops.core.lifecycle import RunStatus
-from loops.models import Lane, Run, Task
+from loops.models import Lane, Project, Run, Task
 
 _BATCH = 500
 
@@ -32,3 +32,20 @@ def count_admission(run_id: int, *, turn: float, served: int) -> None:
     Lane.objects.filter(pk__in=lane).update(
         admissions=F("admissions") + 1, turn=turn, served=served
     )
+
+
+def use_credit(project_id: int) -> None:
+    """One admission that went first is used. Call it in the transaction that admits."""
+    Project.objects.filter(pk=project_id, credit__gt=0).update(credit=F("credit") - 1)
+
+
+def note_away(project: Project, *, admissions: int) -> None:
+    """The project has no work any more. The first dispatcher that sees it notes it."""
+    seen = Project.objects.filter(pk=project.pk, away_since__isnull=True)
+    seen.update(away_since=admissions)
+
+
+def note_back(project: Project, *, credit: int) -> None:
+    """The project has work again, and this credit. The first dispatcher that sees it notes it."""
+    seen = Project.objects.filter(pk=project.pk, away_since=project.away_since)
+    seen.update(away_since=None, credit=credit)

@@ -13,10 +13,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-CALLS, THREADS = 56, 6
+THREADS = 6
 
 
-def spend(claims: list[dict[str, Any]], book: Path, number: int) -> Counter[str]:
+def spend(claims: list[dict[str, Any]], book: Path, number: int, calls: int) -> Counter[str]:
     """Calls of one thread, each of 100 tokens at most, and how they were answered."""
     from loops.core.errors import LimitReached
     from loops.core.limits import Amount
@@ -29,7 +29,7 @@ def spend(claims: list[dict[str, Any]], book: Path, number: int) -> Counter[str]
     recorder = Recorder(Lease(claim, []), replayable=lambda _: True)
     recorder._seq = 1_000 * number
     facts = {"kind": "model_call", "role": "coder", "name": "agent", "digest": "d"}
-    for _ in range(CALLS):
+    for _ in range(calls):
         tokens = chance.choice([100, 100, 60])
 
         def act(tokens: int = tokens) -> Performed:
@@ -55,10 +55,11 @@ def main() -> None:
     django.setup()
     from tests.engine import rows
 
-    claims, book, first = json.loads(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    claims, book = json.loads(sys.argv[1]), Path(sys.argv[2])
+    first, calls = int(sys.argv[3]), int(sys.argv[4])
     print("ready", flush=True)
     sys.stdin.readline()
-    found = rows.together(THREADS, lambda n: spend(claims, book, first + n))
+    found = rows.together(THREADS, lambda n: spend(claims, book, first + n, calls))
     errors = [repr(one) for one in found if isinstance(one, Exception)]
     total = sum((one for one in found if isinstance(one, Counter)), Counter[str]())
     print(json.dumps({"answers": total, "errors": errors}), flush=True)

@@ -12,59 +12,13 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from loops import admission
-from loops.core.lifecycle import RunStatus, StopReason
-from loops.core.limits import Limits
-from loops.models import AgentProfile, Lane, Project, Run, Task
-from loops.store import attempts
+from loops.models import Lane, Project, Run
 from tests.engine import rows, scenes
-from workers import dispatch, slots, sweeper
+from tests.workers.queues import finish, many
+from workers import dispatch, sweeper
 from workers.turns import EXTRA_TURN, Turns
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def _many(slug: str, count: int, *, agents: dict[str, str] | None = None, priority: int = 0) -> Run:
-    """So many queued runs at once; the first of them."""
-    first = rows.queued(slug, agents=agents, priority=priority)
-    task = Task.objects.get(pk=first.task_id)
-    tasks = Task.objects.bulk_create(
-        [
-            Task(
-                project_id=task.project_id,
-                pattern=task.pattern,
-                title="task",
-                local_aim="task",
-                spec=task.spec,
-                agents=task.agents,
-                limits=task.limits,
-                on_limit=task.on_limit,
-                priority=priority,
-            )
-            for _ in range(count - 1)
-        ],
-        batch_size=500,
-    )
-    caps = {f"limit_{axis}": cap for axis, cap in Limits(iterations=3).as_dict().items()}
-    caps.pop("limit_deadline_seconds", None)
-    Run.objects.bulk_create(
-        [
-            Run(task=one, next_at=first.next_at, lane_id=first.lane_id, priority=priority, **caps)
-            for one in tasks
-        ],
-        batch_size=500,
-    )
-    return first
-
-
-def _finish(run: Run) -> None:
-    """A worker does its only attempt, from the claim to its freed slots."""
-    profiles = {profile.name: profile for profile in AgentProfile.objects.all()}
-    claim = rows.take(run)
-    scopes = slots.scopes_of(Run.objects.select_related("task__project").get(pk=run.pk), profiles)
-    assert slots.begin(claim, scopes) is None
-    end = rows.ending(RunStatus.SUCCEEDED, stop_reason=StopReason.ACCEPTED, counted=True)
-    assert attempts.finish(claim, end)
-    slots.release(slots.holder(run.pk, claim.token), scopes)
 
 
 def _serve(most: int, then: Callable[[Run], object] = lambda _: None) -> list[Run]:
@@ -78,7 +32,7 @@ def _serve(most: int, then: Callable[[Run], object] = lambda _: None) -> list[Ru
         if not holding:
             break
         for run in holding:
-            _finish(run)
+            finish(run)
             served.append(run)
             then(run)
     return served
@@ -98,7 +52,7 @@ def test_slots_go_to_projects_by_their_weight(settings: Any) -> None:
     scenes.project("light")
     scenes.project("heavy", weight=3)
     for slug in ("light", "heavy"):
-        _many(slug, 20)
+        many(slug, 20)
     dispatch.admit_waiting()
     held = Run.objects.filter(admitted_at__isnull=False).select_related("task__project")
     assert _by_project(list(held)) == {"light": 2, "heavy": 6}
@@ -109,16 +63,16 @@ def test_turns_go_to_projects_by_their_weight_where_only_one_can_go() -> None:
     scenes.project("light")
     scenes.project("heavy", weight=3)
     for slug in ("light", "heavy"):
-        _many(slug, 30)
+        many(slug, 30)
     assert _by_project(_serve(24)) == {"light": 6, "heavy": 18}
 
 
 @pytest.mark.usefixtures("one_slot")
 def test_who_was_away_for_long_is_not_first_for_as_long() -> None:
-    _many("busy", 40)
-    _many("away", 2)
+    many("busy", 40)
+    many("away", 2)
     _serve(14)
-    _many("away", 20)
+    many("away", 20)
     counts = _by_project(_serve(10))
     assert counts == {"busy": 5, "away": 5}
 
@@ -126,9 +80,9 @@ def test_who_was_away_for_long_is_not_first_for_as_long() -> None:
 def test_a_long_queue_delays_a_small_project_by_no_more_than_its_share(settings: Any) -> None:
     """Counted in admissions: of each two one is the small project's, until it has none left."""
     settings.LOOPWARDEN_SLOTS = 4
-    _many("large", 400)
+    many("large", 400)
     dispatch.admit_waiting()
-    _many("small", 10)
+    many("small", 10)
     served = _serve(28)
     small = [at for at, run in enumerate(served) if run.task.project.slug == "small"]
     assert len(small) == 10
@@ -138,7 +92,7 @@ def test_a_long_queue_delays_a_small_project_by_no_more_than_its_share(settings:
 @pytest.mark.usefixtures("one_slot")
 def test_a_run_of_low_priority_goes_in_spite_of_a_flow_of_high_ones() -> None:
     low = rows.queued(priority=-5)
-    _many("default", 30, priority=9)
+    many("default", 30, priority=9)
     served = _serve(EXTRA_TURN, lambda _: rows.queued(priority=9))
     assert low in served
     assert served[0].priority == 9
@@ -150,12 +104,12 @@ def test_the_flow_of_one_project_does_not_keep_an_agent_from_another() -> None:
     for _ in range(3):
         rows.change(rows.queued("wide"), admitted_at=Now(), next_at=Now() + rows.AGO)
     wanting = rows.queued("wide", agents={"coder": "shared"})
-    _many("narrow", 3, agents={"coder": "shared"})
+    many("narrow", 3, agents={"coder": "shared"})
     served = []
     for _ in range(2 * EXTRA_TURN):
         dispatch.admit_waiting()
         run = Run.objects.get(admitted_at__isnull=False, lane__agents="shared")
-        _finish(run)
+        finish(run)
         served.append(run)
         rows.queued("narrow", agents={"coder": "shared"})
     assert wanting in served
@@ -168,7 +122,7 @@ def test_who_needs_two_contended_agents_gets_both_in_the_end() -> None:
     both = rows.queued("both", agents={"coder": "left", "reviewer": "right"})
     ends: list[Run] = []
     for name in ("left", "right"):
-        _many(name, 2, agents={"coder": name})
+        many(name, 2, agents={"coder": name})
         Lane.objects.filter(agents=name).update(admissions=1, served=1)
     rows.change(both, next_at=Now() + rows.AGO)
     dispatch.admit_waiting()
@@ -177,7 +131,7 @@ def test_who_needs_two_contended_agents_gets_both_in_the_end() -> None:
         name = ("left", "right")[turn % 2]
         holder = Run.objects.filter(admitted_at__isnull=False, lane__agents=name).first()
         if holder is not None:
-            _finish(holder)
+            finish(holder)
             rows.queued(name, agents={"coder": name})
         dispatch.admit_waiting()
         both.refresh_from_db()
@@ -189,7 +143,7 @@ def test_who_needs_two_contended_agents_gets_both_in_the_end() -> None:
 
 def test_a_full_agent_hides_no_other_run() -> None:
     scenes.agent("full", "coder", max_running=1)
-    _many("default", 60, agents={"coder": "full"}, priority=9)
+    many("default", 60, agents={"coder": "full"}, priority=9)
     free = rows.queued()
     assert dispatch.admit_waiting() == 2
     free.refresh_from_db()
@@ -200,14 +154,16 @@ def test_a_pass_asks_as_much_for_ten_thousand_as_for_ten(settings: Any) -> None:
     settings.LOOPWARDEN_SLOTS = 2
     scenes.agent("full", "coder", max_running=1)
     rows.admitted(agents={"coder": "full"})
-    _many("small", 10, agents={"coder": "full"})
-    with CaptureQueriesContext(connection) as few:
+    many("small", 10, agents={"coder": "full"})
+    assert dispatch.admit_waiting() == 0
+    with CaptureQueriesContext(connection) as short:
         assert dispatch.admit_waiting() == 0
-    _many("large", 10_000, agents={"coder": "full"})
-    with CaptureQueriesContext(connection) as many:
+    many("large", 10_000, agents={"coder": "full"})
+    assert dispatch.admit_waiting() == 0
+    with CaptureQueriesContext(connection) as long:
         assert dispatch.admit_waiting() == 0
-    assert len(many) == len(few) <= 4
-    _many("large", 50)
+    assert len(long) == len(short) <= 4
+    many("large", 50)
     with CaptureQueriesContext(connection) as one:
         assert dispatch.admit_waiting() == 1
     assert len(one) <= 4 + 10

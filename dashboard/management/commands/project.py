@@ -1,4 +1,4 @@
-"""`manage.py project`: what projects may spend in a day."""
+"""`manage.py project`: what projects may spend in a day, and their share of the slots."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from loops.store import days
 from workers.agents.base import microusd
 
 _NONE = "none"
+MOST_WEIGHT = 1000
 
 
 class Command(BaseCommand):
-    """Lists projects, sets their daily caps and time zone, and grants more for today."""
+    """Lists projects, sets their caps, time zone and weight, and grants more for today."""
 
     help = (
         "Projects and their daily caps. Example: manage.py project set default"
@@ -32,11 +33,13 @@ class Command(BaseCommand):
         """One verb each."""
         verbs = parser.add_subparsers(dest="verb", required=True)
         verbs.add_parser("list", help="the projects and what they spent today")
-        change = verbs.add_parser("set", help="change caps or time zone, for today too")
+        change = verbs.add_parser("set", help="change caps, time zone or weight, for today too")
         change.add_argument("slug", help="such as default")
         change.add_argument("--daily-cost", metavar="USD", help="dollars a day, or none")
         change.add_argument("--daily-tokens", metavar="N", help="tokens a day, or none")
         change.add_argument("--time-zone", metavar="NAME", help="whose midnight begins a day")
+        share = f"share of the slots beside other projects, 1 to {MOST_WEIGHT}"
+        change.add_argument("--weight", metavar="N", help=share)
         more = verbs.add_parser("grant", help="add to what is left of today")
         more.add_argument("slug")
         more.add_argument("--cost", metavar="USD", help="dollars")
@@ -55,9 +58,7 @@ class Command(BaseCommand):
     def _list(self) -> None:
         today = {day.project_id: day for day in days.current()}
         for project in Project.objects.order_by("slug"):
-            self.stdout.write(
-                f"{project.slug}  {project.time_zone}  {_spent(project, today.get(project.pk))}"
-            )
+            self._say(project, today.get(project.pk))
 
     def _set(self, options: dict[str, Any]) -> None:
         project = _project(options["slug"])
@@ -68,10 +69,14 @@ class Command(BaseCommand):
             facts["daily_tokens"] = _cap("--daily-tokens", options["daily_tokens"], _whole)
         if options["time_zone"] is not None:
             facts["time_zone"] = _zone(options["time_zone"])
+        if options["weight"] is not None:
+            facts["weight"] = _weight(options["weight"])
         if not facts:
-            raise CommandError("say what to set: --daily-cost, --daily-tokens or --time-zone")
+            raise CommandError(
+                "say what to set: --daily-cost, --daily-tokens, --time-zone or --weight"
+            )
         day = days.configure(project, **facts)
-        self.stdout.write(f"{project.slug}  {project.time_zone}  {_spent(project, day)}")
+        self._say(project, day)
 
     def _grant(self, options: dict[str, Any]) -> None:
         project = _project(options["slug"])
@@ -87,7 +92,11 @@ class Command(BaseCommand):
             actor=getpass.getuser(),
         )
         day.refresh_from_db()
-        self.stdout.write(f"{project.slug}  {project.time_zone}  {_spent(project, day)}")
+        self._say(project, day)
+
+    def _say(self, project: Project, day: ProjectDay | None) -> None:
+        facts = (project.slug, project.time_zone, f"weight {project.weight}")
+        self.stdout.write("  ".join((*facts, _spent(project, day))))
 
 
 def _project(slug: str) -> Project:
@@ -134,6 +143,13 @@ def _whole(option: str, text: str) -> int:
     if not (text.isascii() and text.isdigit()) or not 0 < int(text[:20]) <= MOST_SPENT:
         raise CommandError(f"{option}: {text!r} is no positive whole number")
     return int(text)
+
+
+def _weight(text: str) -> int:
+    weight = _whole("--weight", text)
+    if weight > MOST_WEIGHT:
+        raise CommandError(f"--weight: {text!r} is above {MOST_WEIGHT}")
+    return weight
 
 
 def _zone(name: str) -> str:
