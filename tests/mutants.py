@@ -82,9 +82,17 @@ MUTANTS = (
     Mutant(
         "claim: after the deadline",
         SQL,
-        "  AND (deadline_at IS NULL OR deadline_at > {now})\nRETURNING lease_token, event_seq",
-        "RETURNING lease_token, event_seq",
+        "  AND (deadline_at IS NULL OR deadline_at > {now})\n"
+        "  AND NOT EXISTS (SELECT 1 FROM loops_hold h WHERE h.target IN",
+        "  AND NOT EXISTS (SELECT 1 FROM loops_hold h WHERE h.target IN",
         (CLAIM,),
+    ),
+    Mutant(
+        "claim: although it is paused",
+        SQL,
+        "WHERE h.target IN ('all', 'switch')",
+        "WHERE h.target = 'nobody'",
+        (HOLDS,),
     ),
     Mutant(
         "claim: the old token again",
@@ -147,16 +155,22 @@ MUTANTS = (
         "reserve: without the lease",
         SQL,
         "  AND lease_expires_at > {now} AND (deadline_at IS NULL OR deadline_at > {now})\n"
-        "  AND (limit_model_calls",
-        "  AND (limit_model_calls",
+        "  AND NOT EXISTS (SELECT 1 FROM loops_hold h WHERE h.target = 'switch')\n  AND {part:fits}",
+        "  AND NOT EXISTS (SELECT 1 FROM loops_hold h WHERE h.target = 'switch')\n  AND {part:fits}",
         (LEDGER,),
+    ),
+    Mutant(
+        "reserve: although everything is stopped",
+        SQL,
+        "  AND NOT EXISTS (SELECT 1 FROM loops_hold h WHERE h.target = 'switch')\n  AND {part:fits}",
+        "  AND {part:fits}",
+        (HOLDS,),
     ),
     Mutant(
         "reserve: above the cost cap",
         SQL,
-        "reserved_cost_microusd + %(cost_microusd)s\n"
-        "      <= limit_cost_microusd)\nRETURNING graph_id",
-        "reserved_cost_microusd\n      <= limit_cost_microusd)\nRETURNING graph_id",
+        "reserved_cost_microusd + %(cost_microusd)s\n      <= limit_cost_microusd)",
+        "reserved_cost_microusd\n      <= limit_cost_microusd)",
         (LEDGER, BUDGETS),
     ),
     Mutant(
@@ -191,15 +205,15 @@ MUTANTS = (
     Mutant(
         "rebuild: keep the unconfirmed",
         "loops/store/ledger.py",
-        "            _close(reservation.pk, ReservationState.VOID, tokens=0, cost=0)",
-        "            run.refresh_from_db()",
+        "            _close(pk, ReservationState.VOID, tokens=0, cost=0)",
+        "            continue",
         (LEDGER, BUDGETS),
     ),
     Mutant(
         "install: without the nonce",
         "workers/budget.lua",
-        '  if redis.call("GET", KEYS[2]) ~= ARGV[2] then return 0 end\n',
-        "",
+        ' or redis.call("GET", nonce) ~= ARGV[2] then return 0 end',
+        " then return 0 end",
         (BUDGETS,),
     ),
     Mutant(
@@ -212,8 +226,8 @@ MUTANTS = (
     Mutant(
         "slots: some of them",
         "workers/slots.lua",
-        "tonumber(ARGV[2 + i]) then return i - 1 end\n  end\n  for i = 2, #KEYS do redis",
-        "tonumber(ARGV[2 + i]) then return i - 1 end\n    redis",
+        'if full == 0 then redis.call("ZADD", KEYS[i], at + tonumber(ARGV[5]), member) end',
+        'redis.call("ZADD", KEYS[i], at + tonumber(ARGV[5]), member)',
         (SLOTS,),
     ),
     Mutant(
@@ -226,9 +240,23 @@ MUTANTS = (
     Mutant(
         "slots: a loss forgets who holds them",
         "workers/slots.py",
-        '        _run("restore", holder(run.pk, token), scopes_of(run, profiles), _ttl())',
+        '        _run("restore", member, scopes_of(run, profiles), _ttl())',
         "        continue",
         (SLOTS,),
+    ),
+    Mutant(
+        "slots: work begins without a look",
+        "workers/slots.py",
+        "        release(member, scopes)\n    return full",
+        "        release(member, scopes)\n    return None",
+        (SLOTS, "tests/workers/test_caps.py"),
+    ),
+    Mutant(
+        "ended: another status after the end",
+        "loops/triggers.py",
+        "WHEN OLD.status IN ({ended}) AND NEW.status IS NOT OLD.status",
+        "WHEN 0",
+        ("tests/loops/test_terminal_is_final.py",),
     ),
     Mutant(
         "publish: again while somebody publishes",
