@@ -28,6 +28,7 @@ SECONDS = 600
 SQL = "loops/statements.sql"
 CLAIM, FINISH = "tests/loops/store/test_claim.py", "tests/loops/store/test_finish.py"
 LEDGER, BUDGETS = "tests/loops/store/test_ledger.py", "tests/workers/test_budgets.py"
+HOLDS = "tests/loops/store/test_holds.py"
 SLOTS, GATES = "tests/workers/test_slots.py", "tests/loops/test_gates.py"
 RECORDER, DISPATCH = "tests/workers/test_recorder.py", "tests/workers/test_dispatch.py"
 SWEEP = "tests/engine/test_sweep_gates.py"
