@@ -28,6 +28,7 @@ SECONDS = 600
 SQL = "loops/statements.sql"
 CLAIM, FINISH = "tests/loops/store/test_claim.py", "tests/loops/store/test_finish.py"
 LEDGER, BUDGETS = "tests/loops/store/test_ledger.py", "tests/workers/test_budgets.py"
+NOT_STOPPED = "  AND NOT EXISTS (SELECT 1 FROM loops_hold h WHERE h.target = 'switch')\n"
 HOLDS = "tests/loops/store/test_holds.py"
 SLOTS, GATES = "tests/workers/test_slots.py", "tests/loops/test_gates.py"
 RECORDER, DISPATCH = "tests/workers/test_recorder.py", "tests/workers/test_dispatch.py"
@@ -156,14 +157,14 @@ MUTANTS = (
         "reserve: without the lease",
         SQL,
         "  AND lease_expires_at > {now} AND (deadline_at IS NULL OR deadline_at > {now})\n"
-        "  AND NOT EXISTS (SELECT 1 FROM loops_hold h WHERE h.target = 'switch')\n  AND {part:fits}",
-        "  AND NOT EXISTS (SELECT 1 FROM loops_hold h WHERE h.target = 'switch')\n  AND {part:fits}",
+        NOT_STOPPED + "  AND {part:fits}",
+        NOT_STOPPED + "  AND {part:fits}",
         (LEDGER,),
     ),
     Mutant(
         "reserve: although everything is stopped",
         SQL,
-        "  AND NOT EXISTS (SELECT 1 FROM loops_hold h WHERE h.target = 'switch')\n  AND {part:fits}",
+        NOT_STOPPED + "  AND {part:fits}",
         "  AND {part:fits}",
         (HOLDS,),
     ),
