@@ -157,7 +157,8 @@ MUTANTS = (
         "reserve: without the lease",
         SQL,
         "  AND lease_expires_at > {now} AND (deadline_at IS NULL OR deadline_at > {now})\n"
-        NOT_STOPPED + "  AND {part:fits}",
+        + NOT_STOPPED
+        + "  AND {part:fits}",
         NOT_STOPPED + "  AND {part:fits}",
         (LEDGER,),
     ),
