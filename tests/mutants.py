@@ -31,6 +31,7 @@ LEDGER, BUDGETS = "tests/loops/store/test_ledger.py", "tests/workers/test_budget
 SLOTS, GATES = "tests/workers/test_slots.py", "tests/loops/test_gates.py"
 RECORDER, DISPATCH = "tests/workers/test_recorder.py", "tests/workers/test_dispatch.py"
 SWEEP = "tests/engine/test_sweep_gates.py"
+NEWCOMERS, DAY_GATE = "tests/workers/test_newcomers.py", "tests/workers/test_day_gate.py"
 CASES = "tests/engine/test_restart_cases.py"
 OF_A_WAKEUP = f"{CASES}::test_a_wakeup_that_somebody_is_publishing_is_left_to_them"
 APPROVALS = "tests/engine/test_approval_cases.py"
@@ -82,8 +83,9 @@ MUTANTS = (
     Mutant(
         "claim: after the deadline",
         SQL,
-        "  AND (deadline_at IS NULL OR deadline_at > {now})\nRETURNING lease_token, event_seq",
-        "RETURNING lease_token, event_seq",
+        "  AND (deadline_at IS NULL OR deadline_at > {now})\n"
+        "  AND NOT EXISTS (SELECT 1 FROM loops_hold h WHERE h.target IN",
+        "  AND NOT EXISTS (SELECT 1 FROM loops_hold h WHERE h.target IN",
         (CLAIM,),
     ),
     Mutant(
@@ -147,16 +149,15 @@ MUTANTS = (
         "reserve: without the lease",
         SQL,
         "  AND lease_expires_at > {now} AND (deadline_at IS NULL OR deadline_at > {now})\n"
-        "  AND (limit_model_calls",
-        "  AND (limit_model_calls",
+        "  AND {part:fits}",
+        "  AND {part:fits}",
         (LEDGER,),
     ),
     Mutant(
         "reserve: above the cost cap",
         SQL,
-        "reserved_cost_microusd + %(cost_microusd)s\n"
-        "      <= limit_cost_microusd)\nRETURNING graph_id",
-        "reserved_cost_microusd\n      <= limit_cost_microusd)\nRETURNING graph_id",
+        "reserved_cost_microusd + %(cost_microusd)s\n      <= limit_cost_microusd)",
+        "reserved_cost_microusd\n      <= limit_cost_microusd)",
         (LEDGER, BUDGETS),
     ),
     Mutant(
@@ -191,15 +192,15 @@ MUTANTS = (
     Mutant(
         "rebuild: keep the unconfirmed",
         "loops/store/ledger.py",
-        "            _close(reservation.pk, ReservationState.VOID, tokens=0, cost=0)",
-        "            run.refresh_from_db()",
+        "            _close(pk, ReservationState.VOID, tokens=0, cost=0)",
+        "            continue",
         (LEDGER, BUDGETS),
     ),
     Mutant(
         "install: without the nonce",
         "workers/budget.lua",
-        '  if redis.call("GET", KEYS[2]) ~= ARGV[2] then return 0 end\n',
-        "",
+        ' == 1 or redis.call("GET", nonce) ~= ARGV[2] then',
+        " == 1 then",
         (BUDGETS,),
     ),
     Mutant(
@@ -212,8 +213,8 @@ MUTANTS = (
     Mutant(
         "slots: some of them",
         "workers/slots.lua",
-        "tonumber(ARGV[2 + i]) then return i - 1 end\n  end\n  for i = 2, #KEYS do redis",
-        "tonumber(ARGV[2 + i]) then return i - 1 end\n    redis",
+        '    if full == 0 then redis.call("ZADD"',
+        '    if full ~= i - 1 then redis.call("ZADD"',
         (SLOTS,),
     ),
     Mutant(
@@ -226,7 +227,7 @@ MUTANTS = (
     Mutant(
         "slots: a loss forgets who holds them",
         "workers/slots.py",
-        '        _run("restore", holder(run.pk, token), scopes_of(run, profiles), _ttl())',
+        '        _run("restore", member, scopes_of(run, profiles), _ttl())',
         "        continue",
         (SLOTS,),
     ),
@@ -299,6 +300,62 @@ MUTANTS = (
         "            if ledger.may_have_been_sent(step):",
         "            if step.result and ledger.may_have_been_sent(step):",
         (f"{SWEEP}::test_an_effect[answered-kill]",),
+    ),
+    Mutant(
+        "credit: without bound",
+        "workers/newcomers.py",
+        "    return min(most, project.credit + max(0, earned))",
+        "    return project.credit + max(0, earned)",
+        (NEWCOMERS,),
+    ),
+    Mutant(
+        "credit: the same for everybody who comes back",
+        "workers/newcomers.py",
+        " // EARNED_BY if away_since else most",
+        " // EARNED_BY if admissions < 0 else most",
+        (NEWCOMERS,),
+    ),
+    Mutant(
+        "credit: kept after its use",
+        "loops/store/lanes.py",
+        'update(credit=F("credit") - 1)',
+        'update(credit=F("credit"))',
+        (NEWCOMERS,),
+    ),
+    Mutant(
+        "credit: always first",
+        "workers/turns.py",
+        "        behind = by_share or not",
+        "        behind = not",
+        (NEWCOMERS,),
+    ),
+    Mutant(
+        "credit: earned by waiting",
+        "workers/turns.py",
+        "            if queue.first is not None or self._held",
+        "            if self._held",
+        (NEWCOMERS,),
+    ),
+    Mutant(
+        "day: asked again after a no",
+        "workers/day_gate.py",
+        "Q(status=EscalationStatus.OPEN) | said_no",
+        "Q(status=EscalationStatus.OPEN)",
+        (DAY_GATE,),
+    ),
+    Mutant(
+        "day: granted although it is over",
+        "loops/gates.py",
+        "    if not days.used_up().filter(pk=day.pk).exists():\n",
+        "    if False:\n",
+        (DAY_GATE,),
+    ),
+    Mutant(
+        "day: asked by each tender",
+        "workers/day_gate.py",
+        "run is None or still is None or _was_asked(still)",
+        "run is None or still is None",
+        (DAY_GATE,),
     ),
 )
 
