@@ -36,13 +36,13 @@ from loops.core.lifecycle import RunStatus, StopReason
 from loops.core.limits import Limits
 from loops.models import Attempt, AttemptStatus, Lane, Project, Run, Task
 from loops.store import attempts
-from workers import dispatch, slots
+from workers import dispatch, newcomers, slots
 
 ITERATIONS = 3
 
 
 def main() -> None:
-    """Print one line per pair and the median ratio."""
+    """Print one line per pair, the median ratio and the largest."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--queued", type=int, default=10_000)
     parser.add_argument("--small", type=int, default=10)
@@ -59,7 +59,7 @@ def main() -> None:
             beside = p95(waits(given.queued, given.small, given.seconds))
             ratios.append(beside / alone)
             print(f"{pair:4}  {alone:9.2f}  {beside:10.2f}  {ratios[-1]:5.2f}", flush=True)
-    print(f"median ratio {median(ratios):.2f}, goal 2.00 or less")
+    print(f"median ratio {median(ratios):.2f}, largest {max(ratios):.2f}, goal 2.00 or less")
 
 
 @contextmanager
@@ -82,6 +82,9 @@ def waits(queued: int, small: int, seconds: float) -> list[float]:
         model.objects.all().delete()
     feed.client().flushall()
     submit("large", queued)
+    with connection.cursor() as cursor:
+        # A database that has run for a while knows its tables.
+        cursor.execute("ANALYZE")
     ended = threading.Event()
     threads = [
         threading.Thread(target=work, args=(seconds, ended))
@@ -90,7 +93,9 @@ def waits(queued: int, small: int, seconds: float) -> list[float]:
     for thread in threads:
         thread.start()
     if queued:
-        wait_until(lambda: Attempt.objects.count() >= 2 * settings.LOOPWARDEN_SLOTS)
+        # Until the long queue has used its own credit: it is no newcomer any more.
+        used = (newcomers.ROUNDS + 1) * settings.LOOPWARDEN_SLOTS
+        wait_until(lambda: Attempt.objects.count() >= used)
     runs = submit("small", small)
     mine = Run.objects.filter(pk__in=[run.pk for run in runs])
     wait_until(lambda: not mine.filter(started_at__isnull=True).exists())

@@ -14,7 +14,7 @@ from django.conf import settings
 from loops.models import Project
 from loops.store import lanes
 
-ROUNDS = 2
+ROUNDS = 3
 EARNED_BY = 8
 
 

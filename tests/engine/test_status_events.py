@@ -146,6 +146,11 @@ def _park_alone(at: Scene) -> None:
         gates.park_without_worker(at.run, _proposal("parked"), reason="parked")
 
 
+def _unask(at: Scene) -> None:
+    with suppress(IllegalMove, runs.MovedOn):
+        gates.take_back(Escalation.objects.get(pk=at.item))
+
+
 def _stays(*statuses: RunStatus) -> dict[RunStatus, RunStatus]:
     return {status: status for status in statuses}
 
@@ -204,6 +209,7 @@ EVENTS: dict[str, Rule] = {
         {R: G},
     ),
     "park without worker": Rule(_park_alone, {Q: G, R: G}),
+    "unpark": Rule(_unask, {G: Q}),
     "cancel": Rule(lambda at: gates.cancel(at.run, actor="ann"), {**TO_CANCELLED, R: R}),
     "cancel made final": Rule(_in_transaction(_end_cancelled), TO_CANCELLED),
     "sweep": Rule(lambda _: sweeper.run_pass(), {}),
@@ -304,5 +310,5 @@ def test_every_move_of_the_table_is_made_by_some_event() -> None:
     assert len(EVENTS) * len(RunStatus) == PAIRS
 
 
-PAIRS = 456
+PAIRS = 464
 """Of an event and a status; none is left out."""
