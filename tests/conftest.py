@@ -42,3 +42,24 @@ def _empty_redis(valkey: str) -> None:
     from loops import feed
 
     feed.client().flushall()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    words = "only what touches the database, and no browser: for a second database"
+    parser.addoption("--database", action="store_true", help=words)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--database"):
+        return
+    others = [item for item in items if not _touches_the_database(item)]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item not in set(others)]
+
+
+def _touches_the_database(item: pytest.Item) -> bool:
+    if item.get_closest_marker("browser"):
+        return False
+    fixtures = {"db", "transactional_db", "django_db_setup", "live_server"}
+    asks = fixtures & set(getattr(item, "fixturenames", ()))
+    return bool(asks or item.get_closest_marker("django_db"))
