@@ -1,12 +1,13 @@
 """L1: any order of events, faults and decisions, on the real models and the real code.
 
-A test file runs 50 examples, the same ones everywhere, or as many as `EXAMPLES` says; with
-`SHRINK` set a failing one is made as short as it can be.
+A test file runs its share of 300 examples, the same ones everywhere, or as many as `EXAMPLES`
+says; with `SHRINK` set a failing one is made as short as it can be.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
+    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -27,12 +29,22 @@ from tests.engine.machine_world import CALL_COST, CALL_TOKENS, World, outside
 from workers import dispatch, sweeper
 from workers.lease import draining
 
+EXAMPLES = 100
 STEPS = 60
 MOST_RUNS = 4
-POINTS = ("claimed", "reserved", "sent", "answered", "recorded-1", "decided", "finished", "call")
-HOLDS = (*POINTS[:-2], "call", "call", "install")
+MOST_HELD = 4
+LOOKS_AT_ROWS = 4
+"""Every so many steps: what is broken in stored rows stays broken."""
+POINTS = (
+    "claimed", "begun", "reserved", "counted", "sent", "answered", "settled", "recorded-1",
+    "decided", "finished", "call",
+)  # fmt: skip
+IN_PASSES = ("acquired", "acquired", "admitted", "published", "trust", "closing", "taken-back")
 pick = st.integers(0, 7)
-crashes = st.one_of(st.sampled_from(POINTS), st.integers(0, 80).map(str))
+numbers = st.integers(0, 80).map(str)
+crashes = st.one_of(st.sampled_from(POINTS), numbers)
+work_holds = st.one_of(st.sampled_from((*POINTS, "call", "call", "install", "acquired")), numbers)
+pass_holds = st.one_of(st.sampled_from(IN_PASSES), st.integers(0, 30).map(str))
 answers = st.builds(
     Answer,
     kind=st.sampled_from(["good", "changes", "changes", "fault", "lost", "garbage", "refusal"]),
@@ -49,6 +61,10 @@ limits = st.fixed_dictionaries(
         "deadline_seconds": st.sampled_from([None, None, 60, 600]),
     }
 )
+caps = st.sampled_from([2 * CALL_TOKENS, 5 * CALL_TOKENS, 8 * CALL_TOKENS + 50])
+has_message = precondition(lambda self: self.world.broker)
+has_held = precondition(lambda self: self.world.held)
+may_hold = precondition(lambda self: len(self.world.held) < MOST_HELD)
 
 
 class Machine(RuleBasedStateMachine):
@@ -60,81 +76,90 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.world = World(self.environment.DATA_DIR)
         self.environment.CURRENT_WORLD = self.world
+        self.steps = 0
 
-    def _message(self, at: int) -> tuple[int, int] | None:
+    def _message(self, at: int) -> tuple[int, int]:
         broker = self.world.broker
-        return broker.pop(at % len(broker)) if broker else None
+        return broker.pop(at % len(broker))
 
-    @initialize(pattern=st.sampled_from(["coder_reviewer", "one_pass"]), caps=limits)
-    def begin(self, pattern: str, caps: dict[str, int | None]) -> None:
-        self.submit(pattern, caps, "gate")
+    def _run(self, at: int) -> int:
+        return self.world.runs[at % len(self.world.runs)]
+
+    @initialize(runs=st.lists(limits, min_size=1, max_size=3), cap=st.one_of(st.none(), caps))
+    def begin(self, runs: list[dict[str, int | None]], cap: int | None) -> None:
+        if cap is not None:
+            self.world.cap_day(cap)
+        for limit in runs:
+            self.submit("coder_reviewer", limit, "gate")
         dispatch.run_pass()
 
+    @precondition(lambda self: len(self.world.runs) < MOST_RUNS)
     @rule(
         pattern=st.sampled_from(["coder_reviewer", "one_pass"]),
         caps=limits,
         on_limit=st.sampled_from(["gate", "stop"]),
     )
     def submit(self, pattern: str, caps: dict[str, int | None], on_limit: str) -> None:
-        if len(self.world.runs) < MOST_RUNS:
-            rounds = 1 if pattern == "one_pass" else caps["iterations"]
-            self.world.submit(pattern, {**caps, "iterations": rounds}, on_limit)
+        rounds = 1 if pattern == "one_pass" else caps["iterations"]
+        self.world.submit(pattern, {**caps, "iterations": rounds}, on_limit)
 
-    @rule(script=st.lists(answers, max_size=3), at=pick)
-    def deliver(self, script: list[Answer], at: int) -> None:
+    @has_message
+    @rule(script=st.lists(answers, max_size=3), at=pick, drains=st.integers(0, 4))
+    def deliver(self, script: list[Answer], at: int, drains: int) -> None:
         provider.script.extend(script)
-        if message := self._message(at):
-            self.world.work_whole(message)
+        with _draining(drains == 4):
+            self.world.work_whole(self._message(at))
 
+    @has_message
     @rule(script=st.lists(answers, max_size=2), at=pick, point=crashes)
     def deliver_and_crash(self, script: list[Answer], at: int, point: str) -> None:
         provider.script.extend(script)
-        if message := self._message(at):
-            self.world.crash(lambda: self.world.work(message), point)
+        message = self._message(at)
+        self.world.crash(lambda: self.world.work(message), point)
 
-    @rule(script=st.lists(answers, max_size=2), at=pick, point=st.sampled_from(HOLDS))
+    @has_message
+    @may_hold
+    @rule(script=st.lists(answers, max_size=2), at=pick, point=work_holds)
     def deliver_and_hold(self, script: list[Answer], at: int, point: str) -> None:
         provider.script.extend(script)
-        if len(self.world.held) < 3 and (message := self._message(at)):
-            self.world.hold(message, point)
+        message = self._message(at)
+        self.world.hold(lambda: self.world.work(message), point)
 
+    @may_hold
+    @rule(sweeps=st.booleans(), point=pass_holds)
+    def tend_and_hold(self, sweeps: bool, point: str) -> None:
+        self.world.hold(self._pass(sweeps), point)
+
+    def _pass(self, sweeps: bool) -> Callable[[], int]:
+        return sweeper.run_pass if sweeps else dispatch.run_pass
+
+    @has_held
     @rule(at=pick, drains=st.sampled_from([False, False, True]))
     def go_on(self, at: int, drains: bool) -> None:
-        if self.world.held:
-            with _draining(drains):
-                self.world.held.pop(at % len(self.world.held)).finish()
+        with _draining(drains):
+            self.world.held.pop(at % len(self.world.held)).finish()
 
-    @rule(at=pick)
-    def deliver_while_draining(self, at: int) -> None:
-        if message := self._message(at):
-            with _draining(True):
-                self.world.work_whole(message)
-
+    @has_message
     @rule(at=pick)
     def duplicate(self, at: int) -> None:
-        if self.world.broker:
-            self.world.broker.append(self.world.broker[at % len(self.world.broker)])
+        self.world.broker.append(self.world.broker[at % len(self.world.broker)])
 
+    @has_message
     @rule(at=pick)
     def drop(self, at: int) -> None:
         self._message(at)
 
     @rule(run=pick, no=st.integers(1, 3))
     def stale(self, run: int, no: int) -> None:
-        runs = list(self.world.runs.values())
-        self.world.work_whole((runs[run % len(runs)], no))
+        self.world.work_whole((self._run(run), no))
 
-    @rule()
-    def sweep(self) -> None:
-        sweeper.run_pass()
-
-    @rule()
-    def dispatch(self) -> None:
-        dispatch.run_pass()
+    @rule(sweeps=st.booleans())
+    def make_a_pass(self, sweeps: bool) -> None:
+        self._pass(sweeps)()
 
     @rule(at=st.integers(0, 25), sweeps=st.booleans())
     def tend_and_crash(self, at: int, sweeps: bool) -> None:
-        self.world.crash(sweeper.run_pass if sweeps else dispatch.run_pass, str(at))
+        self.world.crash(self._pass(sweeps), str(at))
 
     @rule()
     def tend(self) -> None:
@@ -148,15 +173,15 @@ class Machine(RuleBasedStateMachine):
     def pass_time(self, seconds: int) -> None:
         self.world.pass_time(seconds)
 
+    @has_held
     @rule()
     def beat(self) -> None:
         self.world.beat()
 
     @rule(run=pick, really=st.sampled_from([True, False, False]))
     def cancel(self, run: int, really: bool) -> None:
-        runs = list(self.world.runs.values())
         if really:
-            self.world.cancel(runs[run % len(runs)])
+            self.world.cancel(self._run(run))
 
     @rule(
         at=st.sampled_from([0, 0, 0, 1, 5]),
@@ -168,15 +193,34 @@ class Machine(RuleBasedStateMachine):
         if items:
             self.world.decide(items[at % len(items)], Decision(decision).value, stale=stale)
 
+    @precondition(lambda self: not self.world.holds)
+    @rule(kind=st.sampled_from(["run", "project", "all", "switch", "switch"]), run=pick)
+    def pause(self, kind: str, run: int) -> None:
+        self.world.pause(kind, self._run(run))
+
+    @precondition(lambda self: self.world.holds)
+    @rule(at=pick)
+    def resume(self, at: int) -> None:
+        self.world.resume(self.world.holds[at % len(self.world.holds)])
+
+    @precondition(lambda self: self.world.capped)
+    @rule(cap=st.one_of(st.none(), caps))
+    def cap_day(self, cap: int | None) -> None:
+        self.world.cap_day(cap)
+
     @invariant()
     def holds(self) -> None:
-        if broken := self.world.broken():
+        self.steps += 1
+        self._look(rows=self.steps % LOOKS_AT_ROWS == 0)
+
+    def _look(self, *, rows: bool) -> None:
+        if broken := self.world.broken(rows=rows):
             raise AssertionError("\n".join(broken))
 
     def teardown(self) -> None:
         try:
             self.world.come_to_rest()
-            self.holds()
+            self._look(rows=True)
         finally:
             self.world.close()
 
@@ -202,7 +246,7 @@ def run_examples(number: int, monkeypatch: pytest.MonkeyPatch, environment: Any)
         run_state_machine_as_test(
             seed(number)(chosen),
             settings=settings(
-                max_examples=int(os.environ.get("EXAMPLES", "50")),
+                max_examples=int(os.environ.get("EXAMPLES", EXAMPLES)),
                 stateful_step_count=STEPS,
                 deadline=None,
                 database=None,
