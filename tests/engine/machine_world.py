@@ -40,6 +40,9 @@ _EARLIER = {
     "sqlite": "strftime('%%Y-%%m-%%d %%H:%%M:%%f', {0}, '-' || %(s)s || ' seconds')",
     "postgresql": "{0} - %(s)s * interval '1 second'",
 }
+_CLAIMS = "SELECT COUNT(*) FROM loops_event WHERE kind = 'claimed' AND actor = %(worker)s"
+_ENDS = """SELECT COUNT(*) FROM loops_event
+  WHERE kind IN ('judged', 'finished') AND actor = %(worker)s"""
 _AGE_SLOTS = """
 for _, key in ipairs(redis.call("KEYS", "loopwarden:slots:*")) do
   if redis.call("TYPE", key).ok == "zset" then
@@ -68,6 +71,7 @@ class World:
         self.capped = False
         self._marker = folder / "marker"
         self._unswept = 0
+        self.workers = 0
         self._begun: set[str] = set()
         self._sent_before: set[int] | None = None
         provider.script.clear()
@@ -101,17 +105,21 @@ class World:
     def _run(self, run_id: int) -> look.Seen | None:
         return next((run for run in look.runs() if run.id == run_id), None)
 
-    def work(self, message: tuple[int, int]) -> None:
-        """What a worker does with a message. It claims exactly what it may claim."""
-        before = self._run(message[0])
+    def work(self, message: tuple[int, int], *, in_time: bool = True) -> None:
+        """What a worker does with a message. It claims what it may claim, if it comes `in_time`."""
+        self.workers += 1
+        worker, before = f"worker-{self.workers}", self._run(message[0])
+        least = may = bool(before and before.claimable and before.no == message[1])
         try:
-            run_iteration(*message, worker=threading.current_thread().name)
+            run_iteration(*message, worker=worker)
+        except faults.Crash:
+            least = False
+            raise
         finally:
-            after = self._run(message[0])
-            if before and after and not _soon(before.seconds_left):
-                may = before.claimable and before.no == message[1]
-                if after.token - before.token != may:
-                    self.wrong.append(f"{message}: {after.token - before.token} claims, not {may}")
+            claims = look.rows(_CLAIMS, {"worker": worker})[0][0]
+            late = not in_time or (before and _soon(before.seconds_left))
+            if claims > 1 or (not late and not least <= claims <= may):
+                self.wrong.append(f"{worker} with {message}: {claims} claims, not {may:d}")
 
     def work_whole(self, message: tuple[int, int]) -> None:
         """The same without any fault: nothing may stay reserved under its token."""
@@ -131,6 +139,20 @@ class World:
             self.held.append(held)
         else:
             held.finish()
+
+    def go_on(self, at: int) -> None:
+        """Let a held thread go on. Without its lease it does not end an attempt any more."""
+        held = self.held.pop(at % len(self.held))
+        live = {(run.id, run.token) for run in look.runs() if run.live}
+        late = [
+            lease.claim.worker
+            for lease in _leases()
+            if (lease.claim.run_id, lease.claim.token) not in live
+        ]
+        before = [look.rows(_ENDS, {"worker": worker}) for worker in late]
+        held.finish()
+        if before != [look.rows(_ENDS, {"worker": worker}) for worker in late]:
+            self.wrong.append(f"one of {late} ended an attempt that was not its own any more")
 
     def crash(self, act: Callable[[], Any], point: str) -> None:
         """Do it with a crash on the way."""
@@ -157,6 +179,7 @@ class World:
         run = self._run(claim.run_id)
         if run is None or not run.live or run.token != claim.token:
             self.wrong.append(f"{claim} sent a request without its lease")
+        self.wrong += look.broken_budgets(look.runs())
         sent = _in_flight(claim.run_id)
         if self._sent_before is not None and not sent <= self._sent_before:
             self.wrong.append(f"{claim} sent a request although everything is stopped")
@@ -178,12 +201,11 @@ class World:
         if target.switch:
             self._sent_before = _in_flight()
 
-    def resume(self, target: Target) -> None:
-        """A person lets it go on."""
-        stopping.resume(target, Request(actor="ann"))
-        self.holds.remove(target)
-        if not holds.is_stopped():
-            self._sent_before = None
+    def resume_all(self) -> None:
+        """A person lets everything go on that is held."""
+        while self.holds:
+            stopping.resume(self.holds.pop(), Request(actor="ann"))
+        self._sent_before = None
 
     def cap_day(self, tokens: int | None) -> None:
         """A person caps what the project may spend in a day, or takes the cap away."""
@@ -254,8 +276,7 @@ class World:
         """Let everything that waits go on, until every run has ended or waits for a person."""
         while self.held:
             self.held.pop().finish()
-        while self.holds:
-            self.resume(self.holds[0])
+        self.resume_all()
         if self.capped:
             self.cap_day(None)
         provider.script.clear()
