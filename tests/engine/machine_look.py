@@ -25,7 +25,8 @@ SELECT r.id, t.title, r.status, r.stop_reason, r.attempt_no, r.lease_token,
     AND r.next_at <= {now} AND (r.deadline_at IS NULL OR r.deadline_at > {now})
     AND NOT EXISTS (SELECT 1 FROM loops_hold h WHERE h.target IN ('all', 'switch')
       OR h.target = 'run:' || r.id OR h.target = 'project:' || t.project_id),
-  {left:deadline_at}, r.used_model_calls + r.reserved_model_calls,
+  r.lease_expires_at IS NOT NULL AND r.lease_expires_at > {now}, {left:deadline_at},
+  r.used_model_calls + r.reserved_model_calls,
   r.used_tokens + r.overrun_tokens + r.reserved_tokens,
   r.used_cost_microusd + r.overrun_cost_microusd + r.reserved_cost_microusd,
   r.used_tokens + COALESCE((SELECT SUM(v.est_tokens) FROM loops_reservation v
@@ -57,6 +58,8 @@ class Seen:
     live: bool
     """Somebody works on it and may go on."""
     claimable: bool
+    leased: bool
+    """Its lease goes on, whatever else is to stop it."""
     seconds_left: float | None
     """Until its deadline."""
     model_calls: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -19,12 +20,13 @@ from django.db import connection, connections, models, transaction
 
 from loops import feed, gates, invariants
 from loops.models import AgentProfile, Escalation, Project, Run
-from loops.store import days, holds
+from loops.store import attempts, days, holds
 from loops.store.holds import Request, Target
 from tests.engine import booked_agent, faults, scenes
 from tests.engine import machine_look as look
 from tests.engine.booked_agent import provider
 from workers import agents, budgets, dispatch, recorder, stopping, sweeper
+from workers import lease as workers_lease
 from workers.app import app
 from workers.intake import TaskRequest, accept
 from workers.iteration import run_iteration
@@ -69,6 +71,7 @@ class World:
         self.user = User.objects.get_or_create(username="ann")[0]
         self.project = scenes.project("machine", max_running=PROJECT_CAP, time_zone=_far_zone())
         self.capped = False
+        self.aged = 0
         self._marker = folder / "marker"
         self._unswept = 0
         self.workers = 0
@@ -177,7 +180,7 @@ class World:
         """A request arrived: whoever sent it must hold the lease at this moment."""
         claim = next(lease for lease in _leases() if lease.lost is cancelled).claim
         run = self._run(claim.run_id)
-        if run is None or not run.live or run.token != claim.token:
+        if run is None or not run.leased or run.token != claim.token:
             self.wrong.append(f"{claim} sent a request without its lease")
         self.wrong += look.broken_budgets(look.runs())
         sent = _in_flight(claim.run_id)
@@ -220,7 +223,11 @@ class World:
                 self.tend()
             self._unswept += part
             seconds -= part
-            _age(part)
+            self._age(part)
+
+    def _age(self, seconds: int) -> None:
+        self.aged += seconds
+        _age(seconds)
 
     def tend(self) -> None:
         """A sweep and a dispatch, after which nothing is left to mend."""
@@ -282,7 +289,7 @@ class World:
         provider.script.clear()
         for _ in range(60):
             self.tend()
-            _age(_LONGEST_UNSWEPT)
+            self._age(_LONGEST_UNSWEPT)
             while self.broker:
                 self.work_whole(self.broker.pop(0))
             seen = look.runs()
@@ -358,7 +365,7 @@ def outside(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[None]:
         settings.CURRENT_WORLD.begun(member)
 
     faults.install(monkeypatch, begun)
-    _stop_the_clocks(monkeypatch)
+    _stop_the_clocks(monkeypatch, lambda: settings.CURRENT_WORLD.aged)
     # The connection of this thread stays open: to open one costs more than a step.
     monkeypatch.setattr(connections["default"], "close", lambda: None)
     if connection.vendor == "sqlite":
@@ -371,13 +378,19 @@ def outside(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _stop_the_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing beats by itself, and whoever waits for a rebuild waits until its time is over."""
+def _stop_the_clocks(monkeypatch: pytest.MonkeyPatch, aged: Callable[[], int]) -> None:
+    """Nothing beats by itself, and whoever waits for a rebuild waits until its time is over.
+
+    The clocks of the workers are `aged` as the rows are.
+    """
 
     def sleep(_seconds: float) -> None:
         for key in feed.client().scan_iter("loopwarden:budget:*:nonce"):
             feed.client().delete(key)
 
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + aged())
+    for module in (attempts, workers_lease):
+        monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(heart, "_thread", threading.main_thread())
     monkeypatch.setattr(budgets, "time", SimpleNamespace(sleep=sleep))
     monkeypatch.setattr(recorder, "time", SimpleNamespace(sleep=lambda _seconds: None))
