@@ -1,6 +1,6 @@
 """L1: any order of events, faults and decisions, on the real models and the real code.
 
-A test file runs its share of 150 examples, the same ones everywhere, or as many as `EXAMPLES`
+A test file runs its share of 75 examples, the same ones everywhere, or as many as `EXAMPLES`
 says; with `SHRINK` set a failing one is made as short as it can be.
 """
 
@@ -28,7 +28,7 @@ from tests.engine.machine_world import CALL_COST, CALL_TOKENS, World, outside
 from workers import dispatch, sweeper
 from workers.lease import draining
 
-EXAMPLES = 50
+EXAMPLES = 25
 STEPS = 60
 MOST_RUNS = 6
 MOST_HELD = 4
