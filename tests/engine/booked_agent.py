@@ -80,8 +80,9 @@ class Booked:
 
     def call(self, request: AgentRequest, *, deadline: float, cancelled: threading.Event) -> Reply:
         """Bill, then answer by the script."""
+        if deadline <= 0:
+            raise AgentFault("no time was left to send it", tokens=0, cost_microusd=0)
         answer = provider.script.popleft() if provider.script else Answer()
-        assert deadline > 0
         tokens = self.config.tokens * answer.billed // 100
         cost = self.config.cost_microusd * answer.billed // 100
         provider.bill(self.config.book, tokens, cost)

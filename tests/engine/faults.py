@@ -20,12 +20,17 @@ from loops import crashpoints, feed
 from loops.crashpoints import Crash
 
 _mine = threading.local()
+COMMANDS = ("install", "trust")
+"""Commands of the scripts in Redis that are a point of their own: just before they are run."""
+_MOST_STATEMENTS = 3_000
+"""Nothing that is held needs so many to come to its end."""
 
 
 class Held:
-    """A thread that runs `act` and may be held at one point on the way."""
+    """A thread that runs `act` and may be held at one point, or before its n-th statement."""
 
     def __init__(self, act: Callable[[], Any], point: str, marker: Path) -> None:
+        self.statements = 0
         self.error: BaseException | None = None
         self._act = act
         self._point = point
@@ -37,21 +42,23 @@ class Held:
         """Run until it is held. False: it ended without coming to the point."""
         with _crashpoint(f"{self._point}:hold", self._marker):
             self._thread.start()
-            self._arrived.wait(60)
+            assert self._arrived.wait(120)
         return self._thread.is_alive() and not self._go_on.is_set()
 
     def finish(self) -> None:
         """Let it go on to its end. Raises what it raised."""
         self._go_on.set()
-        self._thread.join(60)
+        self._thread.join(120)
         assert not self._thread.is_alive()
         if self.error is not None and not isinstance(self.error, Crash):
             raise self.error
 
     def _run(self) -> None:
         _mine.held, _mine.point = self, self._point
+        _mine.statements = int(self._point) if self._point.isdigit() else -1
         try:
-            self._act()
+            with connection.execute_wrapper(_hold_between):
+                self._act()
         except BaseException as error:
             self.error = error
         finally:
@@ -63,7 +70,7 @@ class Held:
         """Stand still here, in the held thread itself."""
         _mine.point = ""
         self._arrived.set()
-        self._go_on.wait(60)
+        self._go_on.wait(120)
 
 
 def pass_point(point: str) -> None:
@@ -79,7 +86,7 @@ def crash_at(act: Callable[[], Any], point: str, marker: Path) -> bool:
     """Run `act` with a crash at a named point, or before its n-th statement. Whether it crashed."""
     _mine.crash, _mine.statements = point, int(point) if point.isdigit() else -1
     try:
-        with _crashpoint(f"{point}:raise", marker), connection.execute_wrapper(_count):
+        with _crashpoint(f"{point}:raise", marker), connection.execute_wrapper(_crash_before):
             act()
     except Crash:
         return True
@@ -88,10 +95,21 @@ def crash_at(act: Callable[[], Any], point: str, marker: Path) -> bool:
     return False
 
 
-def _count(execute: Callable[..., Any], *args: Any) -> Any:
+def _crash_before(execute: Callable[..., Any], *args: Any) -> Any:
     _mine.statements -= 1
     if _mine.statements == -1:
         raise Crash
+    return execute(*args)
+
+
+def _hold_between(execute: Callable[..., Any], *args: Any) -> Any:
+    _mine.held.statements += 1
+    assert _mine.held.statements < _MOST_STATEMENTS, "it goes round in circles"
+    # A thread that is held inside a transaction would keep everybody else waiting for its rows.
+    if _mine.statements >= 0 and not connection.in_atomic_block:
+        _mine.statements -= 1
+        if _mine.statements == -1:
+            _mine.held.wait()
     return execute(*args)
 
 
@@ -109,18 +127,20 @@ def _hold() -> None:
     _mine.held.wait()
 
 
-def install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let crash points hold threads, and make points around two commands of Redis."""
+def install(monkeypatch: pytest.MonkeyPatch, begun: Callable[[str], None]) -> None:
+    """Let crash points hold threads, make points of `COMMANDS`, and say which attempts began."""
     monkeypatch.setitem(crashpoints._MODES, "hold", _hold)
     client = feed.client()
     really = client.execute_command
 
     def execute_command(*args: Any, **options: Any) -> Any:
-        if "install" in args:
-            pass_point("install")
+        for command in COMMANDS:
+            if command in args:
+                of_a_day = any("budget:day:" in str(one) for one in args)
+                pass_point(f"{command}-day" if of_a_day else command)
         answer = really(*args, **options)
-        if "acquire" in args:
-            pass_point("acquired")
+        if "acquire" in args and answer == 0:
+            begun(str(args[args.index("acquire") + 1]))
         return answer
 
     monkeypatch.setattr(client, "execute_command", execute_command)
