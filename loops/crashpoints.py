@@ -24,11 +24,13 @@ class Point:
 POINTS: Mapping[str, Point] = {
     "submitting": Point("C0", "nothing is stored", "the client, with the same key", True),
     "submitted": Point("C1", "the run is queued, nobody was told", "any dispatcher"),
+    "acquired": Point("C1", "slots are taken, no run is admitted", "any dispatcher, same slots"),
     "admitted": Point("C1", "the outbox row is unsent", "any dispatcher"),
     "published": Point("C2", "a second message will come", "the claim finds nothing to do"),
     "delivered": Point("C3, C4", "the message is gone", "the sweeper, after 30 s"),
     "claiming": Point("C4, C14", "nothing of the claim is stored", "as after delivered", True),
     "claimed": Point("C5", "the lease runs out", "the sweeper: same number, next token"),
+    "begun": Point("C5", "lease and slots run out", "the sweeper: same number, next token"),
     "reserved": Point("C6", "surely not sent", "given back in full"),
     "counted": Point("C6", "surely not sent, but counted in Redis", "given back in full"),
     "sent": Point("C7, C11", "it may be spent or done", "charged in full; an effect is asked for"),

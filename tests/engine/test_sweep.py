@@ -27,11 +27,13 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.worker]
 
 # Where, and how many model calls are then paid for although their answers are lost.
 OF_AN_ATTEMPT = {
+    "acquired": 0,
     "admitted": 0,
     "published": 0,
     "delivered": 0,
     "claiming": 0,
     "claimed": 0,
+    "begun": 0,
     "reserved": 0,
     "counted": 0,
     "sent": 1,
