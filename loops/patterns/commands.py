@@ -29,13 +29,15 @@ class RedCheck:
     result: CommandResult
     number: int = 0
     """Its place in the list of checks, from 0."""
+    note: str = ""
+    """Why it is red, where how it ended does not say so."""
 
     @property
     def line(self) -> str:
         """One line for people: name, command, and how it ended (S4-G1)."""
         result = self.result
         ending = "timed out" if result.timed_out else f"exited with {result.exit_code}"
-        return f"{self.name}: {self.command.strip()} {ending}"
+        return f"{self.name}: {self.command.strip()} {ending}{self.note and f', but {self.note}'}"
 
     def report(self, lines: int) -> str:
         """The line, and under it so many last lines of the output (S4-G1)."""

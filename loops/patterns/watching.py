@@ -1,8 +1,8 @@
 """What a look at a check found, and what a fixer says of its own work (S3-10, S3-11).
 
 A check that ends with `NOT_YET`, or prints `LOOPWARDEN_WAIT <seconds>` as its last line, is not
-ready. A fixer may print one JSON object as its last line: `{"fixed": false, "skipped": true,
-"reason": "quota"}`.
+ready; one that asks for anything but whole seconds is red. A fixer may print one JSON object as
+its last line: `{"fixed": false, "skipped": true, "reason": "quota"}`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from loops.patterns.commands import RedCheck, check_name, must_exist
 NOT_YET = 75  # EX_TEMPFAIL: the same command may succeed later
 LONGEST_WAIT = 86_400
 QUOTA = "quota"
-_WAIT = re.compile(r"LOOPWARDEN_WAIT ([0-9]{1,6})")
+_WAIT = "LOOPWARDEN_WAIT"
+_SECONDS = re.compile(r"\s+0*([0-9]{1,6})[0-9]*")  # the first digits of a long number tell enough
 
 
 class Sight(StrEnum):
@@ -63,17 +64,25 @@ def watch(commands: Commands, number: int, check: str) -> Watched:
 
 def says_not_ready(output: str, exit_code: int | None = None) -> bool:
     """Whether what was looked at is to be looked at again later, by the two ways to say so."""
-    return exit_code == NOT_YET or _WAIT.fullmatch(_last_line(output)) is not None
+    return exit_code == NOT_YET or _seconds_in(_last_line(output)) is not None
 
 
 def _read(check: RedCheck) -> Watched:
-    asked = _WAIT.fullmatch(_last_line(check.result.output))
-    if asked and not check.result.timed_out:
-        seconds = min(max(int(asked[1]), 1), LONGEST_WAIT)
+    last = _last_line(check.result.output)
+    if last.startswith(_WAIT) and not check.result.timed_out:
+        seconds = _seconds_in(last)
+        if seconds is None:
+            note = f"its last line must be {_WAIT} and a whole number of seconds, not {last!r:.80}"
+            return Watched(check=replace(check, note=note), sight=Sight.RED)
         return Watched(check=check, sight=Sight.PENDING, seconds=seconds)
     if check.result.exit_code == NOT_YET:
         return Watched(check=check, sight=Sight.PENDING)
     return Watched(check=check, sight=Sight.GREEN if check.result.passed else Sight.RED)
+
+
+def _seconds_in(line: str) -> int | None:
+    asked = _SECONDS.fullmatch(line, len(_WAIT)) if line.startswith(_WAIT) else None
+    return min(max(int(asked[1]), 1), LONGEST_WAIT) if asked else None
 
 
 @dataclass(frozen=True, kw_only=True)
