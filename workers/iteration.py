@@ -135,7 +135,6 @@ def _attempt(run: Run, lease: Lease) -> None:
 
 def _act(run: Run, lease: Lease) -> conclude.Ending:
     """Advance the loop by one attempt in its own workspace, and say what becomes of the run."""
-    started = time.monotonic()
     pattern = get(run.task.pattern)
     spec = pattern.spec(**run.task.spec)
     with Box(run, lease.claim) as box:
@@ -143,7 +142,7 @@ def _act(run: Run, lease: Lease) -> conclude.Ending:
     if lease.lost.is_set():
         raise ledger.LeaseLost
     run.refresh_from_db()
-    active_ms = round((time.monotonic() - started) * 1000)
+    active_ms = round((time.monotonic() - lease.claim.asked_at) * 1000)
     facts = conclude.Facts(
         run=run, pattern=pattern, spec=spec, active_ms=active_ms, evidence=evidence
     )

@@ -48,6 +48,18 @@ class LimitReached(LoopwardenError):
         return f"Cap {cap}, used {used}, reserved {reserved}, asked {asked}."
 
 
+class WorkingTimeUsed(LimitReached):
+    """The run has worked for as long as it may; what was at work is ended."""
+
+    def __init__(self, *, cap: int, used: int) -> None:
+        super().__init__("active_seconds", used=used, reserved=0, asked=0, cap=cap)
+
+    @property
+    def details(self) -> str:
+        """The figures, for people."""
+        return f"Cap {self.cap} s, used {self.used} s."
+
+
 class NoProgress(LimitReached):
     """The same was done with the same result too often; `what` says what it was."""
 

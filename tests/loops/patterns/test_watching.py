@@ -65,9 +65,7 @@ def test_a_check_may_say_itself_how_long_to_wait(exit_code: int) -> None:
     assert (result.outcome, waits) == (Outcome.SUCCESS, [90])
 
 
-@pytest.mark.parametrize(
-    "output", ["LOOPWARDEN_WAIT 90\ndone", "see LOOPWARDEN_WAIT 90", ""]
-)
+@pytest.mark.parametrize("output", ["LOOPWARDEN_WAIT 90\ndone", "see LOOPWARDEN_WAIT 90", ""])
 def test_only_the_last_line_asks_to_wait(output: str) -> None:
     result, _, waits = watched([CommandResult(exit_code=0, output=output)])
     assert (result.outcome, waits) == (Outcome.SUCCESS, [])
