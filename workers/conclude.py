@@ -17,7 +17,7 @@ from loops.core.contract import (
     Turn,
     Wait,
 )
-from loops.core.errors import AgentFault, ContractError, LimitReached, UndoFailed
+from loops.core.errors import AgentFault, ContractError, LimitReached, Overrun, UndoFailed
 from loops.core.lifecycle import LIMIT_REASONS, SENTENCES, RunStatus, StopReason
 from loops.gates import Proposal
 from loops.models import AttemptStatus, Decision, OnLimit, Run
@@ -108,6 +108,8 @@ def limited(error: LimitReached, facts: Facts) -> Ending:
     if error.owner == "graph":
         return _at_graphs_limit(error, facts, draft)
     reason = f"{SENTENCES[cause]} {error.details}"
+    if isinstance(error, Overrun):
+        reason = error.details
     if error.owner == "project-day":
         reason = f"One call asks for more than its project may spend in a day. {reason}"
     return _at_limit(facts, cause, reason, draft)
