@@ -152,15 +152,15 @@ class Turns:
         """Run the checks, ask the reviewer, and let the rules say what follows (S2-30, S2-33)."""
         if self._links_closed:
             return self._cannot_open(state)
-        state, red = self._checked(state)
+        state, red, green = self._checked(state)
         packet = reviewer_packet(
             self.info, self.goal, state.criteria, self._artifact(state), state.evidence
         )
-        ids = {one.id for one in state.evidence}
+        ids, proof = {one.id for one in state.evidence}, state.shown | green
 
         def read(text: str) -> Review:
             review = read_review(text)
-            check_review(review, criteria=state.criteria, evidence=ids)
+            check_review(review, criteria=state.criteria, evidence=ids, proof=proof)
             return review
 
         message = Message(role="user", content=packet)
@@ -182,8 +182,9 @@ class Turns:
             return self.moves.revise(state, answer.words)
         return self.moves.to(state, PlanStatus.PLANNING, problems=(), rejections=0)
 
-    def _checked(self, state: State) -> tuple[State, list[Finding]]:
-        sources, red = [], list[Finding]()
+    def _checked(self, state: State) -> tuple[State, list[Finding], set[str]]:
+        """What the checks said, what is red, and the ids of what is green."""
+        sources, red, failed = [], list[Finding](), set[int]()
         for number, command in enumerate(self.checks):
             name = check_name(number)
             result = self.effects.commands.check(name, command)
@@ -192,13 +193,15 @@ class Turns:
             end = tail(result.output, lines=SUMMARY_LINES, characters=SUMMARY_CHARACTERS)
             sources.append((f"{name}: {command}", result.artifact, f"It {ending}.\n{end}"))
             if not result.passed:
+                failed.add(number)
                 red.append(_red(f"{name} passes: {command}", ending))
         if self.cited_sources:
             claims = cited(state, self.effects.workspace.change(CHANGE_CHARACTERS))
             found = opened(self.effects.tools, state, claims)
             sources, red = [*sources, *found.sources], [*red, *found.red]
         checked, count = observed(state, sources)
-        return state.but(checked=checked, observed=count), red
+        green = {one.id for at, one in enumerate(checked) if at not in failed}
+        return state.but(checked=checked, observed=count), red, green
 
     @property
     def _links_closed(self) -> bool:
