@@ -29,6 +29,8 @@ from loops.store.attempts import Conclusion
 _RETRY_SECONDS = 2
 _AXES = {StopReason.COST: "cost_microusd"}
 """Where a limit's name is not that of its reason."""
+_SAID_BY_A_MODEL = (StopReason.REVIEWER_ABORT, StopReason.EVALUATOR)
+"""Where the reason may be bare words of a model: the sentence says whose they are."""
 _NOT_FOR_PEOPLE = (
     StopReason.COMMAND_NOT_FOUND,
     StopReason.WORKSPACE,
@@ -310,6 +312,8 @@ def _gate(
 ) -> Ending:
     cause = StopReason(escalation.cause)
     reason = escalation.reason or SENTENCES[cause]
+    if cause in _SAID_BY_A_MODEL and not reason.startswith(SENTENCES[cause]):
+        reason = f"{SENTENCES[cause]} {reason}"
     # What the project's own hook refuses may be worked on or dropped, never waved through.
     acceptable = draft.result is not None and not facts.evidence.hook_refused
     return Ending(

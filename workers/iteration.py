@@ -14,7 +14,7 @@ from django.db import DatabaseError, transaction
 from loops import admission, gates
 from loops.core.contract import Progress, Turn, advance
 from loops.core.effects import Effects
-from loops.core.errors import LimitReached, UndoFailed
+from loops.core.errors import ContractError, LimitReached, UndoFailed
 from loops.crashpoints import reach
 from loops.models import AgentProfile, Decision, Escalation, Run
 from loops.patterns import get
@@ -180,6 +180,11 @@ def _perform(
         evidence = replace(evidence, remarks=tuple(agents.unused()))
     except _NOT_THE_LOOPS:
         raise
+    except SystemExit as left:
+        if draining.is_set():
+            raise
+        said = f"the task's own code ended its process by SystemExit({left.code!r})"
+        error = ContractError(f"{said}: let it return, or raise another exception")
     except Exception as raised:
         log.warning("attempt %s of run %s: %s", run.attempt_no, run.pk, raised, exc_info=True)
         error = raised

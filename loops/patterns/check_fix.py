@@ -137,6 +137,8 @@ class State(StateModel):
     polls: int = 0
     """Looks in a row at checks that were not ready."""
     trail: tuple[Mark, ...] = ()
+    said: tuple[str, ...] = ()
+    """Why fixers changed nothing, in their own words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +149,8 @@ class _Fix:
     """Name of the check that was fixed."""
     fixed: bool = False
     out_of_quota: bool = False
+    reasons: tuple[str, ...] = ()
+    """What the fixers said of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +189,7 @@ class _Loop:
             changed=fix.fixed or after != before,
             last_fix_unverified=bool(fix.check),
             passed_quota_skipped=fix.out_of_quota,
+            said=fix.reasons,
             trail=self._watcher.noted(trail, Mark(before=before, after=after, failure=failure))
             if red
             else (),
@@ -200,25 +205,28 @@ class _Loop:
         """Wait, holding no worker; a look is neither an iteration nor a repetition (RC053)."""
         waiting = [one for one in seen if one.sight is not Sight.GREEN]
         names = " and ".join(f"{one.check.name} ({one.check.command.strip()})" for one in waiting)
-        if state.polls >= self.spec.max_polls:
-            return _stop(StopReason.POLLS, f"Not ready after {state.polls} looks: {names}.")
+        looks = state.polls + 1
+        if looks >= self.spec.max_polls:
+            times = "look" if looks == 1 else "looks"
+            return _stop(StopReason.POLLS, f"Not ready after {looks} {times}: {names}.")
         seconds = min(one.seconds or self.spec.poll_seconds for one in waiting)
         return ActionDecision(
             action="check_and_fix",
-            state=state.model_copy(update={"polls": state.polls + 1}),
+            state=state.model_copy(update={"polls": looks}),
             not_yet=NotYet(seconds=seconds, reason=f"Not ready yet: {names}."),
         )
 
     def _fix(self, red: Sequence[RedCheck], context: LoopContext[State]) -> _Fix:
         """Try to fix one failure after the other; the first success ends it (S3-4, S3-10)."""
-        snapshot = self.effects.workspace.snapshot()
+        snapshot, reasons = self.effects.workspace.snapshot(), list[str]()
         for check in red:
             report = self._try(check, context)
+            reasons += [f"{check.name}: {report.reason.strip()}"] if report.reason.strip() else []
             if report.out_of_quota:
                 return _Fix(out_of_quota=True)
             if report.fixed or self.effects.workspace.snapshot() != snapshot:
                 return _Fix(check=check.name, fixed=True)
-        return _Fix()
+        return _Fix(reasons=tuple(reasons))
 
     def _try(self, check: RedCheck, context: LoopContext[State]) -> FixReport:
         command = self.spec.fix_for(check.number)
@@ -274,7 +282,8 @@ class _Loop:
         if judged is not red or state.changed or state.round >= self.info.budget:
             return judged
         cause = StopReason.NO_CHANGE
-        return replace(red, judgment=Judgment.ESCALATE, cause=cause, feedback=SENTENCES[cause])
+        said = f"{SENTENCES[cause]} {'; '.join(state.said)}".strip()
+        return replace(red, judgment=Judgment.ESCALATE, cause=cause, feedback=said)
 
     @property
     def _watcher(self) -> Watcher:

@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from loops.core.effects import Commands
+from loops.core.lifecycle import SENTENCES, StopReason
 from loops.patterns import gh_checks
-from loops.patterns.commands import RedCheck, check_name, must_exist
+from loops.patterns.commands import CommandNotFound, RedCheck, check_name, must_exist
 
 NOT_YET = 75  # EX_TEMPFAIL: the same command may succeed later
 LONGEST_WAIT = 86_400
 QUOTA = "quota"
+_LOG_IN = "gh is not logged in where commands run: log it in there, or give it a GH_TOKEN."
 _WAIT = "LOOPWARDEN_WAIT"
 _SECONDS = re.compile(r"\s+0*([0-9]{1,6})[0-9]*")  # the first digits of a long number tell enough
 
@@ -55,6 +57,8 @@ def watch(commands: Commands, number: int, check: str) -> Watched:
     seen = RedCheck(name=name, command=check, result=result, number=number)
     if not address:
         return _read(seen)
+    if result.exit_code == gh_checks.NO_LOGIN:
+        raise CommandNotFound(f"{SENTENCES[StopReason.COMMAND_NOT_FOUND]} {name}: {_LOG_IN}")
     sight = Sight(gh_checks.sight_of(result))
     if sight is Sight.RED:
         failing = gh_checks.failing(commands.check(f"{name} runs", gh_checks.listing(address)))

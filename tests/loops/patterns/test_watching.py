@@ -55,7 +55,31 @@ def test_looks_are_bounded() -> None:
     assert result.escalation is not None
     assert result.escalation.cause == "polls"
     assert result.escalation.reason == "Not ready after 3 looks: check 1 (ci)."
-    assert (len(made.commands.ran), result.evaluations) == (4, ())
+    assert (len(made.commands.ran), result.evaluations) == (3, ())
+
+
+def test_one_look_is_one_look() -> None:
+    result, made, waits = watched([PENDING] * 2, max_polls=1)
+    assert result.escalation is not None
+    assert result.escalation.reason == "Not ready after 1 look: check 1 (ci)."
+    assert (len(made.commands.ran), waits) == (1, [])
+
+
+@pytest.mark.parametrize("check", [f"gh:{PR}", f"gh-poll:{PR}"])
+def test_a_gh_that_is_not_logged_in_stops_before_any_fix(check: str) -> None:
+    result, made, _ = watched([CommandResult(exit_code=4, output="gh auth login")], check)
+    assert result.escalation is not None
+    assert (result.escalation.cause, len(made.commands.ran)) == ("command_not_found", 1)
+    assert "check 1: gh is not logged in where commands run: log it in" in result.escalation.reason
+
+
+def test_why_a_fixer_changed_nothing_is_said() -> None:
+    tired = '{"fixed": false, "skipped": false, "reason": "tired"}'
+    made = world({"fixer": [tired, "no"]}, {"a": [1], "b": [1]})
+    result = run_loop(PATTERN.build(Spec(checks=["a", "b"]), State(), made.effects, INFO))
+    assert result.escalation is not None
+    assert result.escalation.cause == "no_change"
+    assert result.escalation.reason == "No fix changed anything. check 1: tired"
 
 
 @pytest.mark.parametrize("exit_code", [0, 1, 75])
