@@ -403,7 +403,7 @@ def test_s2_29_what_failed_is_no_evidence_that_a_criterion_is_met() -> None:
 
 
 def test_s2_29_a_red_check_is_no_evidence_that_a_criterion_is_met() -> None:
-    by_check = review("revise", finding("a", "met", "e2"))
+    by_check = review("accept", finding("a", "met", "e2"))
     found = play(
         planner=[plan(step("a"))],
         reviewer=[by_check, by_check],
