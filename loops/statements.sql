@@ -14,7 +14,7 @@ WHERE id = %(run)s AND attempt_no = %(no)s AND status = 'queued' AND NOT cancel_
   AND NOT EXISTS (SELECT 1 FROM loops_hold h WHERE h.target IN ('all', 'switch')
     OR h.run_id = loops_run.id
     OR h.project_id = (SELECT t.project_id FROM loops_task t WHERE t.id = loops_run.task_id))
-RETURNING lease_token, event_seq, {left:deadline_at}
+RETURNING lease_token, event_seq, {left:deadline_at}, limit_active_seconds, active_ms
 
 -- open_attempt: its row, or the one that a lost worker left; an abandoned one begins anew
 INSERT INTO loops_attempt (run_id, no, status, token, claims, worker, counted, label, judgment,

@@ -262,7 +262,7 @@ def _events(answer: Answer, request: Request) -> Iterator[dict[str, Any]]:
     if answer.cut or answer.drip_seconds is not None or answer.error_event:
         return
     delta = {"stop_reason": answer.stop, "stop_sequence": None, "stop_details": answer.details}
-    counts = {"output_tokens": answer.usage.get("output_tokens", 0)}
+    counts = {name: n for name, n in answer.usage.items() if name == "output_tokens"}
     yield {"type": "message_delta", "delta": delta, "usage": counts}
     yield {"type": "message_stop"}
 

@@ -17,7 +17,7 @@ from loops.core.contract import (
     Turn,
     Wait,
 )
-from loops.core.errors import AgentFault, ContractError, LimitReached, UndoFailed
+from loops.core.errors import AgentFault, ContractError, LimitReached, Overrun, UndoFailed
 from loops.core.lifecycle import LIMIT_REASONS, SENTENCES, RunStatus, StopReason
 from loops.gates import Proposal
 from loops.models import AttemptStatus, Decision, OnLimit, Run
@@ -29,6 +29,8 @@ from loops.store.attempts import Conclusion
 _RETRY_SECONDS = 2
 _AXES = {StopReason.COST: "cost_microusd"}
 """Where a limit's name is not that of its reason."""
+_SAID_BY_A_MODEL = (StopReason.REVIEWER_ABORT, StopReason.EVALUATOR)
+"""Where the reason may be bare words of a model: the sentence says whose they are."""
 _NOT_FOR_PEOPLE = (
     StopReason.COMMAND_NOT_FOUND,
     StopReason.WORKSPACE,
@@ -108,6 +110,8 @@ def limited(error: LimitReached, facts: Facts) -> Ending:
     if error.owner == "graph":
         return _at_graphs_limit(error, facts, draft)
     reason = f"{SENTENCES[cause]} {error.details}"
+    if isinstance(error, Overrun):
+        reason = error.details
     if error.owner == "project-day":
         reason = f"One call asks for more than its project may spend in a day. {reason}"
     return _at_limit(facts, cause, reason, draft)
@@ -308,6 +312,8 @@ def _gate(
 ) -> Ending:
     cause = StopReason(escalation.cause)
     reason = escalation.reason or SENTENCES[cause]
+    if cause in _SAID_BY_A_MODEL and not reason.startswith(SENTENCES[cause]):
+        reason = f"{SENTENCES[cause]} {reason}"
     # What the project's own hook refuses may be worked on or dropped, never waved through.
     acceptable = draft.result is not None and not facts.evidence.hook_refused
     return Ending(

@@ -58,7 +58,7 @@ class RunCommands:
         performed = self._recorder.together(effects, self._performed)
         for one in performed:
             self._box.follow(one.tree)
-        return [_result_of(one) for one in performed]
+        return [self._verdict(one) for one in performed]
 
     def check_for_agent(self, name: str, command: str) -> CommandResult:
         """Run a check because an agent wants to see it: it is no verdict of the loop."""
@@ -78,6 +78,15 @@ class RunCommands:
             act=act,
         )
         self._box.follow(performed.tree)
+        return self._verdict(performed)
+
+    def _verdict(self, performed: Performed) -> CommandResult:
+        """The result, unless the end of the working time cut the command off: that is no verdict.
+
+        Raises `WorkingTimeUsed`.
+        """
+        if performed.result["timed_out"]:
+            self._recorder.lease.refuse_overtime()
         return _result_of(performed)
 
     def _performed(self, result: CommandResult, quiet: bool) -> Performed:

@@ -13,6 +13,9 @@ from pydantic import ValidationError
 
 from loops.core.errors import WorkspaceFault
 from loops.models import AgentProfile, Project, Task
+from loops.patterns import UnknownPattern, get
+from loops.patterns.plan_citations import HTTP_GET
+from loops.patterns.plan_execute_review import WORKSPACE_TOOLS
 from loops.store import artifacts
 from loops.store.submit import (
     Problem,
@@ -110,10 +113,35 @@ def shared_models(submission: Submission) -> tuple[str, ...]:
     )
 
 
+def declared_tools() -> frozenset[str]:
+    """The names of all tools. The operator's own are not loaded for it: that is for workers."""
+    own = (entry.partition("=")[0].partition(":")[0].strip() for entry in settings.LOOPWARDEN_TOOLS)
+    return frozenset([*WORKSPACE_TOOLS, HTTP_GET, *own])
+
+
+def tool_problems(submission: Submission) -> list[Problem]:
+    """Tools that nobody has declared; a spec that cannot be read has problems of its own."""
+    try:
+        pattern = get(submission.pattern)
+        named = pattern.tools(pattern.spec(**submission.spec)).names
+    except (UnknownPattern, ValidationError):
+        return []
+    known = declared_tools()
+    return [
+        Problem(
+            field="spec.tools",
+            code="unknown",
+            message=f"there is no tool {name!r}; there are: {', '.join(sorted(known))}",
+        )
+        for name in named
+        if name not in known
+    ]
+
+
 def provider_problems(submission: Submission) -> list[Problem]:
-    """Agents that cannot be called at all, or whose calls no cost limit could bound."""
+    """Agents that cannot be called at all, or whose calls no cost limit could bound; tools too."""
     profiles = AgentProfile.objects.in_bulk(submission.agents.values(), field_name="name")
-    capped, found = submission.limits.get("cost_microusd") is not None, []
+    capped, found = submission.limits.get("cost_microusd") is not None, tool_problems(submission)
     for role, name in submission.agents.items():
         if name not in profiles:
             continue

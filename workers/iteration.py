@@ -14,7 +14,7 @@ from django.db import DatabaseError, transaction
 from loops import admission, gates
 from loops.core.contract import Progress, Turn, advance
 from loops.core.effects import Effects
-from loops.core.errors import LimitReached, UndoFailed
+from loops.core.errors import ContractError, LimitReached, UndoFailed
 from loops.crashpoints import reach
 from loops.models import AgentProfile, Decision, Escalation, Run
 from loops.patterns import get
@@ -135,7 +135,6 @@ def _attempt(run: Run, lease: Lease) -> None:
 
 def _act(run: Run, lease: Lease) -> conclude.Ending:
     """Advance the loop by one attempt in its own workspace, and say what becomes of the run."""
-    started = time.monotonic()
     pattern = get(run.task.pattern)
     spec = pattern.spec(**run.task.spec)
     with Box(run, lease.claim) as box:
@@ -143,7 +142,7 @@ def _act(run: Run, lease: Lease) -> conclude.Ending:
     if lease.lost.is_set():
         raise ledger.LeaseLost
     run.refresh_from_db()
-    active_ms = round((time.monotonic() - started) * 1000)
+    active_ms = round((time.monotonic() - lease.claim.asked_at) * 1000)
     facts = conclude.Facts(
         run=run, pattern=pattern, spec=spec, active_ms=active_ms, evidence=evidence
     )
@@ -181,6 +180,11 @@ def _perform(
         evidence = replace(evidence, remarks=tuple(agents.unused()))
     except _NOT_THE_LOOPS:
         raise
+    except SystemExit as left:
+        if draining.is_set():
+            raise
+        said = f"the task's own code ended its process by SystemExit({left.code!r})"
+        error = ContractError(f"{said}: let it return, or raise another exception")
     except Exception as raised:
         log.warning("attempt %s of run %s: %s", run.attempt_no, run.pk, raised, exc_info=True)
         error = raised

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from django.db import DatabaseError, connection
 
 from loops import feed
 from loops.admission import Scope
+from loops.core.errors import WorkingTimeUsed
 from loops.store import attempts
 from workers import slots
 
@@ -38,7 +40,11 @@ class Lease:
         seconds = float(settings.LOOPWARDEN_ATTEMPT_SECONDS)
         if claim.seconds_left is not None:
             seconds = min(seconds, claim.seconds_left)
-        self.deadline = claim.asked_at + seconds
+        self._working_until = math.inf
+        if claim.working_cap is not None:
+            left = max(0.0, claim.working_cap - claim.worked_ms / 1000)
+            self._working_until = claim.asked_at + left
+        self.deadline = min(claim.asked_at + seconds, self._working_until)
         self._renewed = claim.asked_at
 
     def beat(self) -> None:
@@ -69,8 +75,15 @@ class Lease:
 
     @property
     def seconds_left(self) -> float:
-        """Until the attempt's own deadline or the run's, whichever comes first."""
+        """Until the attempt's deadline, the run's, or the end of its working time."""
         return max(0.0, self.deadline - time.monotonic())
+
+    def refuse_overtime(self) -> None:
+        """Raise `WorkingTimeUsed` when the run has worked for as long as it may."""
+        cap, now = self.claim.working_cap, time.monotonic()
+        if cap is not None and now >= self._working_until:
+            used = self.claim.worked_ms / 1000 + now - self.claim.asked_at
+            raise WorkingTimeUsed(cap=cap, used=round(used))
 
 
 class Heart:

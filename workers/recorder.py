@@ -202,11 +202,16 @@ class Recorder:
 
     @contextmanager
     def _failing(self, seq: int, reservation: ledger.Booking, effect: Effect) -> Iterator[None]:
-        """What an act throws is recorded too, and charged in full."""
+        """What an act throws is recorded too, and charged in full.
+
+        A call that the end of the working time cut off is no fault of the agent's.
+        """
         try:
             yield
         except Exception as error:
             self._settle(seq, reservation, _failed(error), effect.worst)
+            if isinstance(error, AgentFault):
+                self.lease.refuse_overtime()
             raise
 
     def _still_ours(self) -> None:
@@ -255,6 +260,7 @@ class Recorder:
                 raise Draining
             if self.lease.lost.is_set():
                 raise ledger.LeaseLost
+            self.lease.refuse_overtime()
             reservation = ledger.reserve(self.lease.claim, call, worst)
             reach("reserved")
             try:

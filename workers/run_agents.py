@@ -11,7 +11,7 @@ from typing import Any
 
 from loops.core.canonical import digest as digest_of
 from loops.core.effects import Message, Reply, ReplyStop, ToolCall, Usage
-from loops.core.errors import AgentFault, AgentUnusable
+from loops.core.errors import AgentFault, AgentUnusable, Overrun
 from loops.core.limits import Amount
 from loops.core.text import clean
 from loops.models import AgentProfile, Run, Step, StepKind, StepStatus
@@ -113,7 +113,7 @@ class RunAgents:
         """One step. Its prompt is stored without the first `seen` messages: they are recorded."""
         profile = self._profile(request.role)
         provider = provider_of(profile)
-        works = kind is StepKind.AGENT_WORK
+        works, worst = kind is StepKind.AGENT_WORK, _worst(provider, request)
         replies: list[Reply] = []
 
         def act() -> Performed:
@@ -131,19 +131,25 @@ class RunAgents:
                 role=request.role,
                 name=profile.name,
                 digest=digest_of(["agent", request.role, profile.name, whole]),
-                worst=_worst(provider, request),
+                worst=worst,
                 act=act,
                 prompt=artifacts.put_text(fresh),
             )
         except Busy as fault:
             raise breaker.struck(self._run, profile, fault) from fault
+        except AgentFault as fault:
+            spent = Usage(input_tokens=fault.tokens or 0, cost_microusd=fault.cost_microusd)
+            _refuse_overrun(profile, spent, worst, priced=provider.priced)
+            raise
         if replies:
             breaker.succeeded(profile)
         self._turns[request.role] += 1
         if works:
             self._box.follow(performed.tree)
         # The full turn may hold thinking: it lives in memory only, so a replay goes without it.
-        return replies[0] if replies else _replayed(performed)
+        reply = replies[0] if replies else _replayed(performed)
+        _refuse_overrun(profile, reply.usage, worst, priced=provider.priced)
+        return reply
 
     def _profile(self, role: str) -> AgentProfile:
         try:
@@ -174,6 +180,15 @@ class RunAgents:
 def _worst(provider: Provider, request: AgentRequest) -> Amount:
     with released_db() if provider.asks_to_reserve else nullcontext():
         return provider.reserve(request)
+
+
+def _refuse_overrun(profile: AgentProfile, usage: Usage, worst: Amount, *, priced: bool) -> None:
+    """Raise `Overrun`: an agent whose bound does not hold may be asked nothing more."""
+    cost = usage.cost_microusd or 0
+    if priced and cost > worst.cost_microusd:
+        raise Overrun("cost", agent=profile.name, bound=worst.cost_microusd, used=cost)
+    if usage.tokens > worst.tokens:
+        raise Overrun("tokens", agent=profile.name, bound=worst.tokens, used=usage.tokens)
 
 
 def _performed(reply: Reply, *, tree: str, priced: bool) -> Performed:

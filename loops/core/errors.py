@@ -48,6 +48,35 @@ class LimitReached(LoopwardenError):
         return f"Cap {cap}, used {used}, reserved {reserved}, asked {asked}."
 
 
+class WorkingTimeUsed(LimitReached):
+    """The run has worked for as long as it may; what was at work is ended."""
+
+    def __init__(self, *, cap: int, used: int) -> None:
+        super().__init__("active_seconds", used=used, reserved=0, asked=0, cap=cap)
+
+    @property
+    def details(self) -> str:
+        """The figures, for people."""
+        return f"Cap {self.cap} s, used {self.used} s."
+
+
+class Overrun(LimitReached):
+    """One call used more than the most that its agent's settings allow for; it is charged so."""
+
+    def __init__(self, axis: str, *, agent: str, bound: int, used: int) -> None:
+        super().__init__(axis, used=used, reserved=0, asked=0, cap=bound)
+        self.agent = agent
+
+    @property
+    def details(self) -> str:
+        """Who used what, for people."""
+        used, bound = (
+            f"${dollars(value)}" if self.axis == "cost" else f"{value} tokens"
+            for value in (self.used, self.cap)
+        )
+        return f"One call of {self.agent} used {used}, above its bound of {bound}. It is charged."
+
+
 class NoProgress(LimitReached):
     """The same was done with the same result too often; `what` says what it was."""
 

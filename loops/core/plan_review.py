@@ -69,16 +69,25 @@ class Review:
 class InvalidPlanReview(FormatFault):
     """The reviewer's answer contradicts itself or its evidence.
 
-    `code` is one of no_evidence, unknown_evidence, unknown_criterion, duplicate_criterion,
-    missing_criterion, accept_with_open_findings, nothing_open, or what the reader of its shape
-    found.
+    `code` is one of no_evidence, unknown_evidence, failed_evidence, unknown_criterion,
+    duplicate_criterion, missing_criterion, accept_with_open_findings, nothing_open, or what the
+    reader of its shape found.
     """
 
 
-def check_review(review: Review, *, criteria: Sequence[str], evidence: Collection[str]) -> None:
-    """Raise `InvalidPlanReview` unless every claim in it rests on something (S2-29)."""
+def check_review(
+    review: Review,
+    *,
+    criteria: Sequence[str],
+    evidence: Collection[str],
+    proof: Collection[str],
+) -> None:
+    """Raise `InvalidPlanReview` unless every claim in it rests on something (S2-29).
+
+    `proof` are the ids of the evidence of what was completed: what failed shows no success.
+    """
     for finding in review.findings:
-        _check_finding(finding, criteria, evidence)
+        _check_finding(finding, criteria, evidence, proof)
     named = [finding.criterion for finding in review.findings]
     twice = next((one for one in named if named.count(one) > 1), None)
     if twice is not None:
@@ -112,7 +121,12 @@ def repeated_finding(review: Review, before: Collection[str]) -> Finding | None:
     return next((finding for finding in review.open_findings if finding.key in before), None)
 
 
-def _check_finding(finding: Finding, criteria: Sequence[str], evidence: Collection[str]) -> None:
+def _check_finding(
+    finding: Finding,
+    criteria: Sequence[str],
+    evidence: Collection[str],
+    proof: Collection[str],
+) -> None:
     about = repr(finding.criterion)
     if finding.criterion not in criteria:
         raise InvalidPlanReview("unknown_criterion", f"{about} is none of the given criteria.")
@@ -124,4 +138,10 @@ def _check_finding(finding: Finding, criteria: Sequence[str], evidence: Collecti
     if finding.status is FindingStatus.MET and not finding.evidence_ids:
         raise InvalidPlanReview(
             "no_evidence", f"{about} is called met without an evidence id. Name one."
+        )
+    if finding.status is FindingStatus.MET and not set(finding.evidence_ids) & set(proof):
+        raise InvalidPlanReview(
+            "failed_evidence",
+            f"{about} is called met by nothing but what failed. Name the evidence of a completed"
+            " step or of a check that passed, or say not_met.",
         )

@@ -16,12 +16,30 @@ from loops.core.lifecycle import SENTENCES, StopReason
 
 KEPT = 12
 
-# How many of something there are tells progress from none: "3 errors" is not "2 errors".
-_COUNT = r"(?=\s+(?:errors?|fail\w*|warnings?|problems?|issues?|tests?|passed|found|left)\b)"
+# What differs between two runs of the same command although nobody changed anything. Any other
+# number may be a count of what is left, and one that falls is progress.
+_MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
+_CLOCK = r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?(?:z|[+-]\d\d:?\d\d)?"
+_UNIT = r"(?:ns|[uμ]s|ms|s|secs?|seconds?|mins?|minutes?|hours?)"
 _CHANGING = re.compile(
-    r"0x[0-9a-f]+"
-    r"|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
-    rf"|\b(?!\d+{_COUNT})\d+(?:[.,:]\d+)*(?:\s?(?:ms|s|sec|seconds|min)\b)?"
+    "|".join(
+        (
+            r"0x[0-9a-f]+",
+            r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b",
+            r"\b(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{12,}\b",  # digests
+            rf"\b\d{{4}}[-/]\d\d[-/]\d\d(?:t{_CLOCK})?\b",
+            rf"\b(?:{_MONTH}\s+\d{{1,2}}|\d{{1,2}}\s+{_MONTH})(?:,?\s+\d{{4}})?\b",
+            rf"\b{_CLOCK}\b",
+            rf"\b(?:\d+h\s?)?(?:\d+m\s?)?\d+(?:[.,]\d+)?\s?{_UNIT}\b",
+            r"(?<=[\w.]\.)[a-z]\w*[:(]\d+(?:[:,]\s?\d+)?\)?",  # a.py:12:5, a.ts(3,4)
+            r"(?<=\w):\d+(?::\d+)?(?=:)",  # Makefile:12:
+            r"\b(?:line|ln|column|col|char)\b[\s:=#]*\d+",
+            r"\b(?:pid|ppid|tid|process|thread|port|seed)\b[\s:=#]*\d+",
+            r"(?<=\w)\[\d+\](?=:)|==+\d+==+",  # process ids, as in sshd[12]: and ==12==
+            r"(?:localhost|\b\d+\.\d+\.\d+\.\d+):\d+",
+            r"(?<=/tmp/)(?:[^/\s]+(?=/)|[^/\s:]*\d[^/\s:]*)|\bpytest-\d+\b|\btmp[a-z0-9_]{8}\b",
+        )
+    )
 )
 _QUOTES = re.compile("[`'\"\u2018\u2019\u201c\u201d]")
 
@@ -72,8 +90,9 @@ class Stall:
 
 
 def fingerprint(text: str) -> str:
-    """Equal for texts that differ only in case, quotes, layout, numbers, times and addresses.
+    """Equal for texts that differ only in case, quotes, layout, and what changes by itself.
 
+    That is times, places in a file, process ids, ports, addresses and names of temporary files.
     Empty for a blank text: of a failure without a word nothing is known.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()

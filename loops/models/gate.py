@@ -92,5 +92,11 @@ class Escalation(models.Model):
 
     @property
     def heading(self) -> str:
-        """The cause in a sentence for people."""
-        return SENTENCES[StopReason(self.cause)]
+        """The cause in a sentence for people; that of used-up iterations has their number."""
+        used_up = self.cause == StopReason.ITERATIONS
+        return self.reason if used_up and self.reason else SENTENCES[StopReason(self.cause)]
+
+    @property
+    def detail(self) -> str:
+        """What the reason adds to the heading."""
+        return self.reason.removeprefix(self.heading).strip()

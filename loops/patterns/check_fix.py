@@ -134,6 +134,8 @@ class State(Watching):
     passed_quota_skipped: bool = False
     """A fixer reported that a quota is used up: a pass, but no true green (S3-10)."""
     trail: tuple[Mark, ...] = ()
+    said: tuple[str, ...] = ()
+    """Why fixers changed nothing, in their own words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +146,8 @@ class _Fix:
     """Name of the check that was fixed."""
     fixed: bool = False
     out_of_quota: bool = False
+    reasons: tuple[str, ...] = ()
+    """What the fixers said of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +182,7 @@ class _Loop:
             changed=fix.fixed or after != before,
             last_fix_unverified=bool(fix.check),
             passed_quota_skipped=fix.out_of_quota,
+            said=fix.reasons,
             trail=self._watcher.noted(trail, Mark(before=before, after=after, failure=failure))
             if red
             else (),
@@ -186,14 +191,15 @@ class _Loop:
 
     def _fix(self, red: Sequence[RanCheck], context: LoopContext[State]) -> _Fix:
         """Try to fix one failure after the other; the first success ends it (S3-4, S3-10)."""
-        snapshot = self.effects.workspace.snapshot()
+        snapshot, reasons = self.effects.workspace.snapshot(), list[str]()
         for check in red:
             report = self._try(check, context)
+            reasons += [f"{check.name}: {report.reason.strip()}"] if report.reason.strip() else []
             if report.out_of_quota:
                 return _Fix(out_of_quota=True)
             if report.fixed or self.effects.workspace.snapshot() != snapshot:
                 return _Fix(check=check.name, fixed=True)
-        return _Fix()
+        return _Fix(reasons=tuple(reasons))
 
     def _try(self, check: RanCheck, context: LoopContext[State]) -> FixReport:
         command = self.spec.fix_for(check.number)
@@ -246,7 +252,8 @@ class _Loop:
         if judged is not red or state.changed or state.round >= self.info.budget:
             return judged
         cause = StopReason.NO_CHANGE
-        return replace(red, judgment=Judgment.ESCALATE, cause=cause, feedback=SENTENCES[cause])
+        said = f"{SENTENCES[cause]} {'; '.join(state.said)}".strip()
+        return replace(red, judgment=Judgment.ESCALATE, cause=cause, feedback=said)
 
     @property
     def _checks(self) -> Checks:

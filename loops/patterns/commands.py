@@ -31,6 +31,8 @@ class RanCheck:
     result: CommandResult
     number: int = 0
     """Its place in the list of checks, from 0."""
+    note: str = ""
+    """Why it is red, where how it ended does not say so."""
 
     @property
     def line(self) -> str:
@@ -40,9 +42,8 @@ class RanCheck:
     @property
     def ending(self) -> str:
         """How it ended, as the rest of a sentence about it."""
-        if self.result.timed_out:
-            return "timed out"
-        return f"exited with {self.result.exit_code}"
+        ending = "timed out" if self.result.timed_out else f"exited with {self.result.exit_code}"
+        return f"{ending}, but {self.note}" if self.note else ending
 
     def report(self, lines: int) -> str:
         """The line, and under it so many last lines of the output (S4-G1)."""

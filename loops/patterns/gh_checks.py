@@ -15,6 +15,7 @@ BLOCKING, POLLING = "gh:", "gh-poll:"
 _ADDRESS = re.compile(r"https://[\w.-]+/[\w.-]+/[\w.-]+/pull/[0-9]+")
 _RUN = re.compile(r"/actions/runs/([0-9]+)")
 _PENDING = 8
+NO_LOGIN = 4
 _NOTHING_YET = "no checks reported"
 _FAILED = ("fail", "cancel")
 

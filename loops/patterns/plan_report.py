@@ -24,7 +24,7 @@ def report(state: State) -> dict[str, Any]:
     return {
         "complete": state.status is PlanStatus.SUCCEEDED,
         "status": state.status.value,
-        "stopped": state.why,
+        "stopped": _stopped(state),
         "goal": state.plan.goal if state.plan else "",
         "revision": state.revision,
         "steps": [
@@ -33,6 +33,12 @@ def report(state: State) -> dict[str, Any]:
         "checks": [one.model_dump(mode="json") for one in state.checked],
         "remains": list(remaining(state)),
     }
+
+
+def _stopped(state: State) -> str:
+    if state.why or state.status is PlanStatus.SUCCEEDED:
+        return state.why
+    return f"It stopped while {state.status.replace('_', ' ')}; the reason of the run says why."
 
 
 def remaining(state: State) -> tuple[str, ...]:
@@ -53,5 +59,7 @@ def remaining(state: State) -> tuple[str, ...]:
         for id_, status in by_id.items()
         if status is ToolStatus.OUTCOME_UNKNOWN
     ]
+    if not state.reviewed and not state.findings:
+        lines += [f"{criterion}: not reviewed" for criterion in state.criteria]
     lines += [f"Unanswered: {question}" for question in state.questions]
     return tuple(lines) or (() if steps else state.problems or ("There is no valid plan.",))

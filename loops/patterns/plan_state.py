@@ -122,6 +122,14 @@ class State(Watching):
         return (*(one for result in self.results for one in result.evidence), *self.checked)
 
     @property
+    def shown(self) -> frozenset[str]:
+        """Ids of the evidence that completed steps left."""
+        done = ToolStatus.COMPLETED
+        return frozenset(
+            one.id for result in self.results if result.status is done for one in result.evidence
+        )
+
+    @property
     def scope(self) -> tuple[str, ...]:
         """The criteria that a correction may work on: what is open, or whatever is not done."""
         if self.findings:

@@ -151,15 +151,15 @@ class Turns:
         """Run the checks, ask the reviewer, and let the rules say what follows (S2-30, S2-33)."""
         if self._links_closed:
             return self._cannot_open(state)
-        state, red = self._checked(state)
+        state, red, green = self._checked(state)
         packet = reviewer_packet(
             self.info, self.goal, state.criteria, self._artifact(state), state.evidence
         )
-        ids = {one.id for one in state.evidence}
+        ids, proof = {one.id for one in state.evidence}, state.shown | green
 
         def read(text: str) -> Review:
             review = read_review(text)
-            check_review(review, criteria=state.criteria, evidence=ids)
+            check_review(review, criteria=state.criteria, evidence=ids, proof=proof)
             return review
 
         message = Message(role="user", content=packet)
@@ -181,13 +181,16 @@ class Turns:
             return self.moves.revise(state, answer.words)
         return self.moves.to(state, PlanStatus.PLANNING, problems=(), rejections=0)
 
-    def _checked(self, state: State) -> tuple[State, list[Finding]]:
-        sources, red = [], list[Finding]()
-        for one in self.checks.look(state):
+    def _checked(self, state: State) -> tuple[State, list[Finding], set[str]]:
+        """What the checks said, what is red, and the ids of what is green."""
+        sources, red, failed = [], list[Finding](), set[int]()
+        for number, one in enumerate(self.checks.look(state)):
             check, result = one.check, one.check.result
             source = f"{check.name}: {check.command}"
             end = tail(result.output, lines=SUMMARY_LINES, characters=SUMMARY_CHARACTERS)
             sources.append((source, result.artifact, f"It {one.ending}.\n{end}"))
+            if one.sight is not Sight.GREEN:
+                failed.add(number)
             if one.sight is Sight.RED:
                 red.append(_red(f"{check.name} passes: {check.command}", one.ending))
         if self.cited_sources:
@@ -195,7 +198,8 @@ class Turns:
             found = opened(self.effects.tools, state, claims)
             sources, red = [*sources, *found.sources], [*red, *found.red]
         checked, count = observed(state, sources)
-        return state.but(checked=checked, observed=count, polls=0, passed=()), red
+        green = {one.id for at, one in enumerate(checked) if at not in failed}
+        return state.but(checked=checked, observed=count, polls=0, passed=()), red, green
 
     @property
     def _links_closed(self) -> bool:

@@ -25,8 +25,8 @@ SameFailures = Annotated[
         ge=0,
         le=MOST,
         title="Same failure in a row",
-        description="It stops when the checks fail so often in the same way; 0 for never. Numbers,"
-        " times and addresses in their output do not count.",
+        description="It stops when the checks fail so often in the same way; 0 for never. Places in"
+        " files, times, process ids and addresses in their output do not count.",
     ),
 ]
 SameFindings = Annotated[

@@ -2,7 +2,8 @@
 
 A check that ends with `NOT_YET`, or prints `LOOPWARDEN_WAIT <seconds>` as its last line, is not
 ready. Unless another one is red, the pattern then waits: it keeps its state and what `NotReady`
-says is to be kept in it, and the next look runs only what has not passed.
+says is to be kept in it, and the next look runs only what has not passed. A check that asks for
+anything but whole seconds is red.
 """
 
 from __future__ import annotations
@@ -18,16 +19,24 @@ from pydantic import Field
 from loops.core.contract import NotYet
 from loops.core.effects import CommandResult, Commands
 from loops.core.errors import LoopwardenError
-from loops.core.lifecycle import StopReason
+from loops.core.lifecycle import SENTENCES, StopReason
 from loops.core.text import last_line, tail
 from loops.patterns import gh_checks
 from loops.patterns.base import BuildInfo, CannotGoOn, StateModel
-from loops.patterns.commands import OUTPUT_CHARACTERS, OUTPUT_LINES, RanCheck, must_exist
+from loops.patterns.commands import (
+    OUTPUT_CHARACTERS,
+    OUTPUT_LINES,
+    CommandNotFound,
+    RanCheck,
+    must_exist,
+)
 
 NOT_YET = 75  # EX_TEMPFAIL: the same command may succeed later
 LONGEST_WAIT = 86_400
 USUAL_POLL_SECONDS, USUAL_MAX_POLLS, USUAL_GRACE = 30, 120, 3
-_WAIT = re.compile(r"LOOPWARDEN_WAIT ([0-9]{1,6})")
+_LOG_IN = "gh is not logged in where commands run: log it in there, or give it a GH_TOKEN."
+_WAIT = "LOOPWARDEN_WAIT"
+_SECONDS = re.compile(r"\s+0*([0-9]{1,6})[0-9]*")  # the first digits of a long number tell enough
 
 PollSeconds = Annotated[
     int,
@@ -166,6 +175,9 @@ class Checks:
         address = gh_checks.address_of(check.command)
         if not address:
             return _read(check)
+        if check.result.exit_code == gh_checks.NO_LOGIN:
+            what = SENTENCES[StopReason.COMMAND_NOT_FOUND]
+            raise CommandNotFound(f"{what} {check.name}: {_LOG_IN}")
         sight = Sight(gh_checks.sight_of(check.result))
         if sight is Sight.RED:
             listed = self.commands.check(f"{check.name} runs", gh_checks.listing(address))
@@ -181,12 +193,14 @@ class Checks:
     def _not_ready(self, seen: Sequence[Watched], polls: int) -> NotReady | TooManyLooks:
         waiting = [one for one in seen if one.sight is not Sight.GREEN]
         names = " and ".join(f"{one.check.name} ({one.check.command.strip()})" for one in waiting)
-        if polls >= self.max_polls:
-            return TooManyLooks(f"Not ready after {polls} looks: {names}.")
+        looks = polls + 1
+        if looks >= self.max_polls:
+            times = "look" if looks == 1 else "looks"
+            return TooManyLooks(f"Not ready after {looks} {times}: {names}.")
         passed = tuple(_kept(one.check) for one in seen if one.sight is Sight.GREEN)
         seconds = min(one.seconds or self.poll_seconds for one in waiting)
         later = NotYet(seconds=seconds, reason=f"Not ready yet: {names}.")
-        return NotReady(later, {"polls": polls + 1, "passed": passed})
+        return NotReady(later, {"polls": looks, "passed": passed})
 
 
 def red_of(seen: Sequence[Watched]) -> list[RanCheck]:
@@ -196,17 +210,25 @@ def red_of(seen: Sequence[Watched]) -> list[RanCheck]:
 
 def says_not_ready(output: str, exit_code: int | None = None) -> bool:
     """Whether what was looked at is to be looked at again later, by the two ways to say so."""
-    return exit_code == NOT_YET or _WAIT.fullmatch(last_line(output)) is not None
+    return exit_code == NOT_YET or _seconds_in(last_line(output)) is not None
 
 
 def _read(check: RanCheck) -> Watched:
-    asked = _WAIT.fullmatch(last_line(check.result.output))
-    if asked and not check.result.timed_out:
-        seconds = min(max(int(asked[1]), 1), LONGEST_WAIT)
+    last = last_line(check.result.output)
+    if last.startswith(_WAIT) and not check.result.timed_out:
+        seconds = _seconds_in(last)
+        if seconds is None:
+            note = f"its last line must be {_WAIT} and a whole number of seconds, not {last!r:.80}"
+            return Watched(check=replace(check, note=note), sight=Sight.RED)
         return Watched(check=check, sight=Sight.PENDING, seconds=seconds)
     if check.result.exit_code == NOT_YET:
         return Watched(check=check, sight=Sight.PENDING)
     return Watched(check=check, sight=Sight.GREEN if check.result.passed else Sight.RED)
+
+
+def _seconds_in(line: str) -> int | None:
+    asked = _SECONDS.fullmatch(line, len(_WAIT)) if line.startswith(_WAIT) else None
+    return min(max(int(asked[1]), 1), LONGEST_WAIT) if asked else None
 
 
 def _kept(check: RanCheck) -> Passed:

@@ -33,6 +33,10 @@ class Claim:
     """When the claim was asked for, on this process' monotonic clock: the lease is no older."""
     seconds_left: float | None = None
     """From then until the run's deadline, by the database's clock; None without a deadline."""
+    working_cap: int | None = None
+    """How many seconds the run may work in all; None for any number."""
+    worked_ms: int = 0
+    """How long it had worked before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +104,7 @@ def claim(run_id: int, no: int, *, worker: str) -> Claim | None:
         row = fetch("claim", params)
         if row is None:
             return None
-        token, seq, left = row
+        token, seq, left, working_cap, worked_ms = row
         tree = Run.objects.values_list("tree", flat=True).get(pk=run_id)
         opened = fetch("open_attempt", {**params, "token": token, "tree": tree})
         claims = opened[0] if opened else 1
@@ -121,6 +125,8 @@ def claim(run_id: int, no: int, *, worker: str) -> Claim | None:
         claims=claims,
         asked_at=asked_at,
         seconds_left=left,
+        working_cap=working_cap,
+        worked_ms=worked_ms,
     )
 
 
@@ -215,11 +221,15 @@ def apply(claim: Claim, conclusion: Conclusion) -> bool:
 def hand_back(
     claim: Claim, *, why: str, delay_seconds: float = 0, kind: str = "handed_back"
 ) -> bool:
-    """Give an unfinished attempt back: same number, next worker. It does not count as a crash."""
+    """Give an unfinished attempt back: same number, next worker. It does not count as a crash.
+
+    Its working time counts all the same.
+    """
+    worked = round((time.monotonic() - claim.asked_at) * 1000)
     with transaction.atomic():
         given = Run.objects.filter(
             pk=claim.run_id, lease_token=claim.token, status=RunStatus.RUNNING
-        ).update(**_queued(delay_seconds))
+        ).update(**_queued(delay_seconds), active_ms=F("active_ms") + worked)
         if given:
             Attempt.objects.filter(run_id=claim.run_id, no=claim.no).update(claims=F("claims") - 1)
             events.record(
@@ -232,14 +242,17 @@ def hand_back(
 
 
 def take_back(run: Run) -> bool:
-    """The sweeper's: the lease ran out, so the same attempt may be claimed again."""
+    """The sweeper's: the lease ran out, so the same attempt may be claimed again.
+
+    It has worked until its last heartbeat, as far as anybody knows.
+    """
     with transaction.atomic():
         taken = Run.objects.filter(
             pk=run.pk,
             lease_token=run.lease_token,
             status=RunStatus.RUNNING,
             lease_expires_at__lte=Now(),
-        ).update(**_queued(0))
+        ).update(**_queued(0), active_ms=F("active_ms") + _worked_ms(run))
         if taken:
             events.record(
                 run.pk,
@@ -248,6 +261,14 @@ def take_back(run: Run) -> bool:
                 data={"no": run.attempt_no},
             )
     return bool(taken)
+
+
+def _worked_ms(run: Run) -> int:
+    if run.lease_expires_at is None or run.attempt_deadline_at is None:
+        return 0
+    claimed = run.attempt_deadline_at - timedelta(seconds=settings.LOOPWARDEN_ATTEMPT_SECONDS)
+    heard = run.lease_expires_at - timedelta(seconds=settings.LOOPWARDEN_LEASE_SECONDS)
+    return max(0, round((heard - claimed) / timedelta(milliseconds=1)))
 
 
 def admit(

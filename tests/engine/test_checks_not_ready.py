@@ -118,10 +118,10 @@ def test_rc053_nothing_that_is_done_is_repeated_or_paid_again(
 def test_looks_are_bounded_in_every_pattern(
     repo: Path, start: Any, checked: list[str], before: list[str], after: list[str]
 ) -> None:
-    run = scenes.drive(start(repo, test=NEVER, max_polls=2, poll_seconds=9).runs.get())
+    run = scenes.drive(start(repo, test=NEVER, max_polls=3, poll_seconds=9).runs.get())
     assert (run.stop_reason, run.reason) == (
         "polls",
-        f"Not ready after 2 looks: {checked[1]} (exit 75).",
+        f"Not ready after 3 looks: {checked[1]} (exit 75).",
     )
     assert roles(run) == [*before, *checked, checked[1], checked[1]]
     assert not set(after) & set(roles(run))
@@ -136,7 +136,7 @@ def decide(run: Run, decision: str, words: str) -> None:
 def test_after_too_many_looks_a_person_lets_it_look_again_and_nothing_is_done_again(
     repo: Path,
 ) -> None:
-    run = scenes.drive(verify(repo, max_polls=1).runs.get())
+    run = scenes.drive(verify(repo, max_polls=2).runs.get())
     assert (run.status, run.stop_reason, run.iterations) == ("at_gate", "polls", 0)
     checks = Escalation.objects.get(run=run).packet["checks"]
     assert [check["name"] for check in checks] == ["lint", "test"]
@@ -149,7 +149,7 @@ def test_after_too_many_looks_a_person_lets_it_look_again_and_nothing_is_done_ag
 def test_what_a_person_said_during_a_wait_reaches_the_next_implementation(repo: Path) -> None:
     turns = "echo x >> looks; exit $(sed -n $(wc -l < looks)p turns)"
     writes = [{"turns": "75\n75\n1\n0\n"}, {"app.py": "two\n"}]
-    run = scenes.drive(verify(repo, test=turns, writes=writes, max_polls=1).runs.get())
+    run = scenes.drive(verify(repo, test=turns, writes=writes, max_polls=2).runs.get())
     decide(run, "continue", "mind the gap")
     run = scenes.drive(run)
     assert (run.status, run.iterations) == ("succeeded", 2)
@@ -161,7 +161,7 @@ def test_what_a_person_said_during_a_wait_reaches_the_next_implementation(repo: 
 def test_work_that_a_person_has_undone_while_it_waited_is_done_again(repo: Path) -> None:
     writes = [{"app.py": "wrong\n", "bad.py": ""}, {"app.py": "right\n"}]
     slow = "test -e bad.py && exit 75; true"
-    run = scenes.drive(verify(repo, test=slow, writes=writes, max_polls=1).runs.get())
+    run = scenes.drive(verify(repo, test=slow, writes=writes, max_polls=2).runs.get())
     assert "refactor" in Escalation.objects.get(run=run).allowed
     decide(run, "refactor", "another way")
     run = scenes.drive(run)

@@ -217,6 +217,20 @@ def test_rc055_the_same_failure_again_and_again_stops_the_run_with_its_reason(
 
 
 @pytest.mark.parametrize(
+    "check",
+    [
+        "wc -l < n.txt; test ! -s n.txt",
+        "echo lines left; exit $(wc -l < n.txt)",
+    ],
+    ids=["a count that falls", "an exit code that falls"],
+)
+def test_rc055_what_comes_nearer_with_each_fix_is_no_standstill(tmp_path: Path, check: str) -> None:
+    repo = scenes.repository(tmp_path / "repo", **{"n.txt": "x\n" * 5})
+    run = scenes.drive(scenes.fix_task(repo, check, "sed -i 1d n.txt", iterations=8).runs.get())
+    assert (run.status, run.iterations) == ("succeeded", 5)
+
+
+@pytest.mark.parametrize(
     ("on_limit", "status"), [("gate", "at_gate"), ("stop", "budget_exhausted")]
 )
 def test_s2_34_a_repeated_finding_is_a_limit_like_every_standstill(

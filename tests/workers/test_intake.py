@@ -12,7 +12,8 @@ from loops.models import AgentProfile, Artifact, IdempotencyKey, Run, Task
 from loops.store.submit import KeyReused, Refused, RequestKey
 from tests.engine import rows, scenes
 from tests.workers.conftest import START, sh
-from workers.intake import TaskRequest, accept
+from workers.intake import TaskRequest, accept, declared_tools
+from workers.tools import registry
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -200,3 +201,28 @@ def test_submitting_works_while_redis_is_away(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(feed, "client", rows.nowhere)
     monkeypatch.setattr(feed, "_silent_until", 0.0)
     assert _send(_pair()).runs.get().status == "queued"
+
+
+def test_a_tool_that_nobody_declared_is_refused_with_those_there_are(settings: Any) -> None:
+    settings.LOOPWARDEN_TOOLS = ["pay:high_impact=acme.tools:pay"]
+    scenes.agent("model", "planner", "x")
+    request = TaskRequest(
+        pattern="plan_execute_review",
+        title="plan",
+        spec={"goal": "Reach it.", "tools": ["read_file", "rm_rf", "pay"]},
+        limits={"iterations": 3},
+        agents={"planner": "model", "reviewer": "model"},
+    )
+    with pytest.raises(Refused) as caught:
+        accept(request, project=scenes.project(), user=None)
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.code) == ("spec.tools", "unknown")
+    assert problem.message == (
+        "there is no tool 'rm_rf'; there are: edit_file, http_get, list_files, pay, read_file,"
+        " run_check, search, write_file"
+    )
+
+
+def test_every_tool_of_the_registry_is_declared(settings: Any) -> None:
+    settings.LOOPWARDEN_TOOLS = []
+    assert declared_tools() == frozenset(registry())

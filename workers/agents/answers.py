@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 # A number beyond this is no report but a fault of the server, and would fit no column.
 _MOST_TOKENS = 10**12
+_NO_COUNTS = (
+    "The model server's answer has no usable token counts, so the call is charged its most."
+    " Let base_url name a server that reports input_tokens and output_tokens."
+)
 
 
 def reply_of(message: anthropic.types.Message, prices: PriceList | None) -> Reply:
@@ -53,25 +57,31 @@ def reply_of(message: anthropic.types.Message, prices: PriceList | None) -> Repl
 
 
 def spent_of(message: anthropic.types.Message) -> Spent:
-    """What the server says it billed. `input_tokens` there excludes what a cache was used for."""
+    """What the server says it billed. `input_tokens` there excludes what a cache was used for.
+
+    Raises `MalformedAnswer` when it does not say so: then its reservation is charged.
+    """
     usage = message.usage
-    written = _count(usage.cache_creation_input_tokens)
+    written = _cached(usage.cache_creation_input_tokens)
     detail = usage.cache_creation
-    long_written = min(_count(detail.ephemeral_1h_input_tokens), written) if detail else 0
+    long_written = min(_cached(detail.ephemeral_1h_input_tokens), written) if detail else 0
     return Spent(
         input=_count(usage.input_tokens),
         output=_count(usage.output_tokens),
-        cache_read=_count(usage.cache_read_input_tokens),
+        cache_read=_cached(usage.cache_read_input_tokens),
         cache_write=written - long_written,
         cache_write_1h=long_written,
     )
 
 
+def _cached(value: Any) -> int:
+    """A server without caches does not count them."""
+    return 0 if value is None else _count(value)
+
+
 def _count(value: Any) -> int:
-    if value is None:
-        return 0
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST_TOKENS:
-        raise MalformedAnswer("The model server's answer has no usable token counts.")
+        raise MalformedAnswer(_NO_COUNTS)
     return value
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from loops.core.effects import CommandResult, Message, Reply, ReplyStop, Usage
-from loops.core.errors import AgentFault
+from loops.core.errors import AgentFault, AgentUnusable
 from loops.core.limits import Amount
 from loops.core.text import tail
 from workers.agents.base import (
@@ -30,6 +30,7 @@ _CACHE_KEYS = ("cache_creation_input_tokens", "cache_read_input_tokens")
 # A number beyond these is no report but a fault of the command, and would fit no column.
 _MOST_TOKENS = 10**12
 _MOST_DOLLARS = 10**6
+_CANNOT_START = (126, 127)  # how a shell and the sandbox say that a program is not there
 
 
 class Config(ProviderConfig):
@@ -108,16 +109,28 @@ class CommandAgent:
     def _reply(self, result: CommandResult) -> Reply:
         if result.timed_out:
             raise DeadlinePassed
-        if not result.passed:
-            raise AgentFault(_failure(f"exited with {result.exit_code}", result.output))
+        if result.exit_code in _CANNOT_START:
+            said = _failure(f"exited with {result.exit_code}", result.output)
+            raise AgentUnusable(f"{said} Let argv begin with a program that can be started there.")
         report = last_json_object(result.output) if self.config.usage_json else None
+        if not result.passed:
+            what, said = f"exited with {result.exit_code}", result.output
+            raise self._fault(_failure(what, said), report)
         if report is not None and report.get("is_error") is True:
-            raise AgentFault(_failure("reports an error", str(report.get("result", ""))))
+            said = str(report.get("result", ""))
+            raise self._fault(_failure("reports an error", said), report)
         answer = report.get("result") if report is not None else None
         if isinstance(answer, str):
             return Reply(text=answer, usage=self._usage(report), model=self._model)
         cut = ReplyStop.MAX_TOKENS if result.output_cut else ReplyStop.END
         return Reply(text=result.output, stop=cut, usage=self._usage(report), model=self._model)
+
+    def _fault(self, message: str, report: dict[str, Any] | None) -> AgentFault:
+        """A failure that was reported costs what it reports; any other one its bound."""
+        if report is None:
+            return AgentFault(message)
+        usage = self._usage(report)
+        return AgentFault(message, tokens=usage.tokens, cost_microusd=usage.cost_microusd)
 
     @property
     def _model(self) -> str:

@@ -17,7 +17,8 @@ from loops.core.plan_review import (
     repeated_finding,
 )
 
-CRITERIA, EVIDENCE = ("a.txt exists", "pytest exits with 0"), {"e1", "e2"}
+CRITERIA, EVIDENCE = ("a.txt exists", "pytest exits with 0"), {"e1", "e2", "e3"}
+PROOF = {"e1", "e2"}
 
 
 def finding(criterion: str = CRITERIA[0], status: str = "met", *ids: str, **facts: Any) -> Finding:
@@ -36,7 +37,7 @@ RED = finding("check 1 passes", "not_met", "e3", correction="Make `pytest` pass.
 
 def code(found: Review) -> str:
     try:
-        check_review(found, criteria=CRITERIA, evidence=EVIDENCE)
+        check_review(found, criteria=CRITERIA, evidence=EVIDENCE, proof=PROOF)
     except InvalidPlanReview as fault:
         return fault.code
     return ""
@@ -66,6 +67,9 @@ def test_s2_29_an_unknown_evidence_id_is_invalid_whatever_the_status() -> None:
         ((*MET, finding("be nice", "met", "e1")), "accept", "unknown_criterion"),
         ((MET[0], finding(CRITERIA[1], "not_met")), "accept", "accept_with_open_findings"),
         (MET, "revise", "nothing_open"),
+        ((MET[0], finding(CRITERIA[1], "met", "e3")), "accept", "failed_evidence"),
+        ((MET[0], finding(CRITERIA[1], "met", "e3", "e2")), "accept", ""),
+        ((MET[0], finding(CRITERIA[1], "not_met", "e3")), "revise", ""),
     ],
 )
 def test_s2_28_a_review_that_contradicts_itself_is_invalid(

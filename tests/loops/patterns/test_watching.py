@@ -55,7 +55,31 @@ def test_looks_are_bounded() -> None:
     assert result.escalation is not None
     assert result.escalation.cause == "polls"
     assert result.escalation.reason == "Not ready after 3 looks: check 1 (ci)."
-    assert (len(made.commands.ran), result.evaluations) == (4, ())
+    assert (len(made.commands.ran), result.evaluations) == (3, ())
+
+
+def test_one_look_is_one_look() -> None:
+    result, made, waits = watched([PENDING] * 2, max_polls=1)
+    assert result.escalation is not None
+    assert result.escalation.reason == "Not ready after 1 look: check 1 (ci)."
+    assert (len(made.commands.ran), waits) == (1, [])
+
+
+@pytest.mark.parametrize("check", [f"gh:{PR}", f"gh-poll:{PR}"])
+def test_a_gh_that_is_not_logged_in_stops_before_any_fix(check: str) -> None:
+    result, made, _ = watched([CommandResult(exit_code=4, output="gh auth login")], check)
+    assert result.escalation is not None
+    assert (result.escalation.cause, len(made.commands.ran)) == ("command_not_found", 1)
+    assert "check 1: gh is not logged in where commands run: log it in" in result.escalation.reason
+
+
+def test_why_a_fixer_changed_nothing_is_said() -> None:
+    tired = '{"fixed": false, "skipped": false, "reason": "tired"}'
+    made = world({"fixer": [tired, "no"]}, {"a": [1], "b": [1]})
+    result = run_loop(PATTERN.build(Spec(checks=["a", "b"]), State(), made.effects, INFO))
+    assert result.escalation is not None
+    assert result.escalation.cause == "no_change"
+    assert result.escalation.reason == "No fix changed anything. check 1: tired"
 
 
 @pytest.mark.parametrize("exit_code", [0, 1, 75])
@@ -65,17 +89,42 @@ def test_a_check_may_say_itself_how_long_to_wait(exit_code: int) -> None:
     assert (result.outcome, waits) == (Outcome.SUCCESS, [90])
 
 
-@pytest.mark.parametrize(
-    "output", ["LOOPWARDEN_WAIT 90\ndone", "LOOPWARDEN_WAIT soon", "LOOPWARDEN_WAIT -1", ""]
-)
+@pytest.mark.parametrize("output", ["LOOPWARDEN_WAIT 90\ndone", "see LOOPWARDEN_WAIT 90", ""])
 def test_only_the_last_line_asks_to_wait(output: str) -> None:
     result, _, waits = watched([CommandResult(exit_code=0, output=output)])
     assert (result.outcome, waits) == (Outcome.SUCCESS, [])
 
 
-def test_a_wait_is_bounded_to_a_day() -> None:
-    _, _, waits = watched([CommandResult(exit_code=1, output="LOOPWARDEN_WAIT 999999"), GREEN])
-    assert waits == [86_400]
+@pytest.mark.parametrize(
+    ("asked", "waited"),
+    [
+        ("0", 1),
+        ("000090", 90),
+        ("86401", 86_400),
+        ("1000000", 86_400),
+        ("999999999", 86_400),
+        ("9" * 5000, 86_400),
+    ],
+)
+def test_a_wait_is_bounded_to_a_day(asked: str, waited: int) -> None:
+    _, _, waits = watched([CommandResult(exit_code=0, output=f"LOOPWARDEN_WAIT {asked}"), GREEN])
+    assert waits == [waited]
+
+
+@pytest.mark.parametrize("exit_code", [0, 1, 75])
+@pytest.mark.parametrize(
+    "asked", ["", " soon", " 2.5", " -3", " +3", " 2s", " 1e400", " 3 4", "90", ": 90", " \u0663"]
+)
+def test_a_wait_of_anything_but_whole_seconds_is_red(asked: str, exit_code: int) -> None:
+    said = CommandResult(exit_code=exit_code, output=f"building\nLOOPWARDEN_WAIT{asked}\n")
+    result, made, waits = watched([said], budget=1)
+    assert (result.outcome, waits) == (Outcome.BUDGET_EXHAUSTED, [])
+    assert made.commands.ran[-1] == ("fix check 1", "fix")
+    (line,) = result.final_state.red
+    assert line == (
+        f"check 1: ci exited with {exit_code}, but its last line must be LOOPWARDEN_WAIT and a"
+        f" whole number of seconds, not {f'LOOPWARDEN_WAIT{asked}'!r}"
+    )
 
 
 def test_a_red_check_is_fixed_although_another_is_not_ready() -> None:

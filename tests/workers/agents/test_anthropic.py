@@ -175,6 +175,11 @@ def test_s0_x1_text_is_found_by_type_wherever_it_stands() -> None:
         (Answer(body=b"<html>proxy</html>"), faults.MalformedAnswer, UNKNOWN, None),
         (says("a", usage={"input_tokens": -5, "output_tokens": 1}), faults.MalformedAnswer,
          UNKNOWN, None),
+        (says("a", usage={}), faults.MalformedAnswer, UNKNOWN, None),
+        (says("a", usage={"output_tokens": 1}), faults.MalformedAnswer, UNKNOWN, None),
+        (says("a", usage={"input_tokens": 5}), faults.MalformedAnswer, UNKNOWN, None),
+        (says("a", usage={"input_tokens": None, "output_tokens": 1}), faults.MalformedAnswer,
+         UNKNOWN, None),
         (says("a", stop=None), faults.MalformedAnswer, UNKNOWN, None),
     ],
 )  # fmt: skip

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from loops.core.effects import CommandResult, Message, Reply, ReplyStop, Usage
-from loops.core.errors import AgentFault
+from loops.core.errors import AgentFault, AgentUnusable
 from loops.core.limits import Amount
 from workers.agents.base import (
     AgentRequest,
@@ -202,6 +202,28 @@ def test_a_failure_is_a_fault_with_the_end_of_its_output() -> None:
     report = json.dumps(REPORT | {"is_error": True, "result": "overloaded"})
     with pytest.raises(AgentFault, match="reports an error: overloaded"):
         call(python("", usage_json=True, max_tokens=1), runner=said(report))
+
+
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_a_failure_that_reports_its_usage_costs_that(exit_code: int) -> None:
+    bounded = python("", usage_json=True, max_tokens=1000, max_cost_usd="2")
+    report = {"is_error": True, "total_cost_usd": 0, "usage": REPORT["usage"]}
+    failed = Fixed(CommandResult(exit_code=exit_code, output=json.dumps(report)))
+    with pytest.raises(AgentFault) as caught:
+        call(bounded, runner=failed)
+    spent = REPORT["usage"]
+    assert (caught.value.tokens, caught.value.cost_microusd) == (sum(spent.values()), 0)
+    silent = Fixed(CommandResult(exit_code=1, output="no credit"))
+    with pytest.raises(AgentFault) as caught:
+        call(bounded, runner=silent)
+    assert (caught.value.tokens, caught.value.cost_microusd) == (None, None)
+
+
+@pytest.mark.parametrize("exit_code", [126, 127])
+def test_a_program_that_cannot_be_started_is_unusable(exit_code: int) -> None:
+    missing = Fixed(CommandResult(exit_code=exit_code, output="no such file"))
+    with pytest.raises(AgentUnusable, match="no such file Let argv begin with a program"):
+        call(python(""), runner=missing)
 
 
 def test_the_time_limit_is_what_is_left_until_the_deadline() -> None:
