@@ -92,20 +92,28 @@ class TaskForm(forms.Form):
                 yield Group(name, title, fields)
 
     def request(self) -> TaskRequest:
-        """The submission that the valid form stands for."""
+        """The submission that the form stands for, as far as its fields could be read."""
         data = self.cleaned_data
         return TaskRequest(
             pattern=self.pattern.name,
-            title=data["title"],
-            local_aim=data["local_aim"],
+            title=data.get("title", ""),
+            local_aim=data.get("local_aim", ""),
             spec=_filled(data, "spec."),
             limits=_limits(data),
             agents=_filled(data, "agents."),
-            on_limit=data["on_limit"],
-            priority=data["priority"] or 0,
+            on_limit=data.get("on_limit", ""),
+            priority=data.get("priority") or 0,
             repo=data.get("source.repo") or None,
             include_dirty=bool(data.get("source.include_dirty")),
         )
+
+    def unread(self) -> list[Problem]:
+        """The fields that could not be read."""
+        return [
+            Problem(field=name, code="invalid", message=str(text))
+            for name, texts in self.errors.items()
+            for text in texts
+        ]
 
     def add_problems(self, problems: Iterable[Problem]) -> None:
         """Put each problem beside its field; what has no field goes on top."""

@@ -28,6 +28,7 @@ from loops.store.submit import (
     Submission,
     known_graph,
     problems_of,
+    together,
 )
 from workers.graph_inputs import elsewhere, prose
 from workers.graphs import react
@@ -108,13 +109,15 @@ def accept_graph(
         return known
     known_roots = settings.LOOPWARDEN_REPO_ROOTS if roots is None else roots
     looked: Looked = {}
-    named = {problem.field for problem in unread}
-    problems = [*unread, *(p for p in _graph_problems(request) if p.field not in named)]
+    problems = list(_graph_problems(request))
     for node in request.nodes:
-        found = [*_node_problems(request, node), *_look(node, known_roots, looked)]
-        problems += [replace(p, field=f"nodes.{node.name}.{p.field}") for p in found]
-    if problems:
-        raise Refused(problems)
+        wrong = [*_node_problems(request, node), *_look(node, known_roots, looked)]
+        problems += [replace(p, field=f"nodes.{node.name}.{p.field}") for p in wrong]
+    if any(problem.field.partition(".")[0] == "edges" for problem in unread):
+        # Whether an edge is missing cannot be told while one of them could not be read.
+        problems = [problem for problem in problems if problem.code != "no_edge"]
+    if found := together(unread, problems):
+        raise Refused(found)
     draft = graphs.Draft(
         title=request.title.strip(),
         contract=request.contract(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from django.conf import settings
 from pydantic import ValidationError
 
 from loops.core.errors import WorkspaceFault
+from loops.core.text import cleaned
 from loops.models import AgentProfile, Project, Task
 from loops.store import artifacts
 from loops.store.submit import (
@@ -22,6 +23,8 @@ from loops.store.submit import (
     known_task,
     problems_of,
     submit,
+    text_problem,
+    together,
 )
 from workers.agents import UnknownProvider
 from workers.profiles import provider_of
@@ -29,6 +32,10 @@ from workers.source import DirtyCapture, Source, capture_dirty, export_history, 
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+
+
+_FIELDS = {"repo": "source.repo"}
+"""Of a request, where a submission calls them otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +63,17 @@ def accept(
     user: User | None,
     request_key: RequestKey | None = None,
     roots: Sequence[Path] | None = None,
+    unread: Sequence[Problem] = (),
 ) -> Task:
     """Store the task, or raise `Refused` with every problem, or `KeyReused`.
 
     `roots` are the folders that its repository may come from, else those of the settings.
+    `unread` are problems that kept fields from being read: they are reported together with
+    everything that is found here.
     """
     if request_key is not None and (known := known_task(request_key)):
         return known
+    request, bad_texts = readable(request)
     submission = submission_of(request)
     problems = problems_of(submission) + provider_problems(submission)
     source, dirty = None, None
@@ -70,14 +81,21 @@ def accept(
         source, dirty = look_at(request, settings.LOOPWARDEN_REPO_ROOTS if roots is None else roots)
     except WorkspaceFault as fault:
         problems.append(Problem(field="source.repo", code="unusable", message=str(fault)))
-    if problems:
-        raise Refused(problems)
+    if found := together([*unread, *bad_texts], problems):
+        raise Refused(found)
     if source is not None:
         submission = replace(
             submission, source=stored_source(source, dirty, asked=request.repo or "")
         )
     submission = replace(submission, notes=shared_models(submission))
     return submit(submission, project=project, user=user, request_key=request_key)
+
+
+def readable(request: TaskRequest) -> tuple[TaskRequest, list[Problem]]:
+    """The request with texts that can be looked at, and which of them cannot be stored."""
+    texts, places = cleaned(asdict(request))
+    bad = [text_problem(_FIELDS.get(place, place)) for place in places]
+    return (TaskRequest(**texts), bad) if bad else (request, [])
 
 
 def submission_of(request: TaskRequest) -> Submission:

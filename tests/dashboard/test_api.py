@@ -168,16 +168,63 @@ def test_all_problems_of_a_task_come_at_once_with_pointers(api: Client) -> None:
     ],
 )
 def test_a_wrong_field_is_named(
-    api: Client, change: dict[str, Any], pointer: str, detail: str
+    api: Client,
+    profiles: list[AgentProfile],
+    change: dict[str, Any],
+    pointer: str,
+    detail: str,
 ) -> None:
     found = problem(post(api, "/tasks", {**BODY, **change}), 400, "invalid")["errors"]
-    assert [error["pointer"] for error in found] == [pointer]
+    assert found[0]["pointer"] == pointer
     assert detail in found[0]["detail"]
 
 
 def test_a_missing_field_is_named(api: Client) -> None:
-    found = problem(post(api, "/tasks", {"title": "x"}), 400, "invalid")["errors"]
-    assert found == [{"pointer": "/pattern", "code": "missing", "detail": "is missing"}]
+    found = problem(post(api, "/tasks", {"title": "x"}), 400, "refused")["errors"]
+    assert [error["pointer"] for error in found] == ["/pattern", "/limits/iterations"]
+    assert found[0]["detail"].startswith("is missing; there are: check_fix, coder_reviewer, ")
+
+
+PROBLEMS_BESIDE_EACH_OTHER: list[tuple[dict[str, Any], list[str]]] = [
+    (
+        {
+            "spec": {"task": "", "zzz": 1},
+            "limits": {"iterations": 0, "cost": {"amount": "1", "currency": "EUR"}},
+            "agents": {"coder": "nope"},
+        },
+        [
+            "/limits/cost/currency",
+            "/spec/task",
+            "/spec/zzz",
+            "/limits/iterations",
+            "/agents/coder",
+            "/agents/reviewer",
+        ],
+    ),
+    (
+        {"title": "a\0b", "spec": {"task": 5}, "agents": {"coder": 5}, "source": []},
+        ["/title", "/agents/coder", "/source", "/spec/task", "/agents/reviewer"],
+    ),
+    (
+        {"pattern": 5, "agents": {"coder": "nope\0"}, "on_limit": "ask", "limits": []},
+        ["/agents/coder", "/pattern", "/limits", "/on_limit"],
+    ),
+    ({"spec": "x", "agents": []}, ["/spec", "/agents"]),
+    ({"priority": "high", "source": {"repo": "/no\0where"}}, ["/source/repo", "/priority"]),
+    (
+        {"limits": {"iterations": "3", "cost": {"amount": "x"}}, "title": " "},
+        ["/limits/iterations", "/limits/cost/amount", "/limits/cost/currency", "/title"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "pointers"), PROBLEMS_BESIDE_EACH_OTHER)
+def test_a_wrong_type_hides_no_other_problem(
+    change: dict[str, Any], pointers: list[str], api: Client, profiles: list[AgentProfile]
+) -> None:
+    found = problem(post(api, "/tasks", {**BODY, **change}), 400, "invalid")["errors"]
+    assert [error["pointer"] for error in found] == pointers
+    assert not Task.objects.exists()
 
 
 @pytest.mark.parametrize(
@@ -193,9 +240,9 @@ def test_a_missing_field_is_named(api: Client) -> None:
         ('{"spec": ' + "[" * 40 + "]" * 40 + "}", 400, "too_deep"),
         ("[" * 100_000, 400, "too_deep"),
         ('{"title": "' + "x" * 1_000_001 + '"}', 413, "too_large"),
-        ('{"title": "\\u0000"}', 400, "bad_text"),
-        ('{"title": "\\ud800"}', 400, "bad_text"),
-        ('{"\\ud800": 1}', 400, "bad_text"),
+        ('{"title": "\\u0000"}', 400, "invalid"),
+        ('{"title": "\\ud800"}', 400, "invalid"),
+        ('{"\\ud800": 1}', 400, "invalid"),
     ],
     ids=lambda value: str(value)[:24],
 )

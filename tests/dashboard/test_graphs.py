@@ -213,6 +213,7 @@ def test_s1_x06_every_problem_of_the_document_comes_at_once_with_its_pointer(
             "docs": {**TASK, "spec": {"builder": "nobody"}},
             "files": {**TASK, "source": {"repo": "/x", "from": "docs"}},
             "odd": 3,
+            "e": {"pattern": "coder_reviewer", "spec": {"task": ""}, "priority": "high"},
         },
         "edges": [{"from": "build", "to": "moon", "kind": "wish"}, {"frm": "docs", "to": "build"}],
     }
@@ -230,9 +231,15 @@ def test_s1_x06_every_problem_of_the_document_comes_at_once_with_its_pointer(
         "/nodes/build/specs",
         "/nodes/files/source",
         "/nodes/odd",
+        "/nodes/e/priority",
         "/title",
         "/governor",
+        "/nodes/build/limits/iterations",
         "/nodes/docs/spec/builder",
+        "/nodes/e/spec/task",
+        "/nodes/e/limits/iterations",
+        "/nodes/e/agents/coder",
+        "/nodes/e/agents/reviewer",
     ]
     assert found["/nodes/build/specs"].endswith("did you mean spec?")
     assert found["/edges/1/frm"].endswith("did you mean from?")
