@@ -7,11 +7,13 @@ from argparse import ArgumentParser
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from pydantic import ValidationError
 
 from loops.admission import at_once, rests
+from loops.core.text import one_line
 from loops.models import AgentProfile
+from loops.terminal import TerminalCommand
 from workers import agents
 from workers.profiles import provider_of
 
@@ -19,7 +21,7 @@ _RESTED: dict[str, Any] = {"strikes": 0, "resting_until": None, "last_overload":
 """Who sets a profile has mended what was wrong with it."""
 
 
-class Command(BaseCommand):
+class Command(TerminalCommand):
     """Lists, sets and removes agent profiles."""
 
     help = (
@@ -58,7 +60,7 @@ class Command(BaseCommand):
     def _list(self) -> None:
         for profile in AgentProfile.objects.order_by("name"):
             line = [profile.name, profile.provider, _price(profile), *_state(profile)]
-            self.stdout.write("  ".join(line))
+            self.stdout.write(one_line("  ".join(line)))
 
     def _remove(self, name: str) -> None:
         removed, _ = AgentProfile.objects.filter(name=name).delete()

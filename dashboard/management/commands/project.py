@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from loops.core.days import zone_of
 from loops.core.errors import ContractError
@@ -15,12 +15,13 @@ from loops.core.limits import MOST_SPENT
 from loops.core.money import dollars
 from loops.models import Project, ProjectDay
 from loops.store import days
+from loops.terminal import TerminalCommand
 from workers.agents.base import microusd
 
 _NONE = "none"
 
 
-class Command(BaseCommand):
+class Command(TerminalCommand):
     """Lists projects, sets their daily caps and time zone, and grants more for today."""
 
     help = (

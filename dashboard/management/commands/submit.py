@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
@@ -12,9 +11,11 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError
 
+from dashboard.documents import read_document
 from dashboard.management.submitting import SubmittingCommand
 from dashboard.progress import EXIT_CODES, USAGE_ERROR, follow
 from dashboard.results import how_to_take
+from loops.core.text import one_line
 from loops.figures import effective_status
 from loops.models import Project, Task
 from loops.patterns import UnknownPattern, get
@@ -67,7 +68,7 @@ class Command(SubmittingCommand[TaskRequest, Task]):
     def report(self, taken: Task) -> int:
         """Why it ended, and how to take the result."""
         run = taken.runs.get()
-        self.stdout.write(f"{taken.key}: {run.sentence or run.status}")
+        self.stdout.write(f"{taken.key}: {one_line(run.sentence or run.status)}")
         for line in how_to_take(run):
             self.stdout.write(line)
         return EXIT_CODES[effective_status(run)[0]]
@@ -107,7 +108,7 @@ class Command(SubmittingCommand[TaskRequest, Task]):
 def _json_object(source: str) -> dict[str, Any]:
     try:
         text = sys.stdin.read() if source == "-" else Path(source).read_text()
-        spec = json.loads(text)
+        spec = read_document(text, is_json=True)
     except (OSError, ValueError) as error:
         raise CommandError(
             f"--spec: cannot read {source}: {error}", returncode=USAGE_ERROR
