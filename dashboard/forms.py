@@ -13,6 +13,7 @@ from django.http import QueryDict
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from dashboard.display import marked_plain
 from loops.core.limits import Limits
 from loops.models import AgentProfile, OnLimit
 from loops.patterns.base import Pattern
@@ -209,7 +210,7 @@ def _agent_field(role: str, required: bool) -> forms.Field:
     choices = [("", "choose one" if required else "none")]
     for profile in AgentProfile.objects.order_by("name"):
         note = _note_on(profile)
-        choices.append((profile.name, f"{profile.name} ({profile.provider}{note})"))
+        choices.append((profile.name, f"{marked_plain(profile.name)} ({profile.provider}{note})"))
     hint = "" if len(choices) > 1 else "There is no agent profile yet."
     label = role.replace("_", " ").capitalize()
     return forms.ChoiceField(label=label, choices=choices, help_text=hint)

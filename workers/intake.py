@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from loops.core.errors import WorkspaceFault
 from loops.core.text import cleaned
-from loops.models import AgentProfile, Project, Task
+from loops.models import AgentProfile, Event, Project, Task
+from loops.patterns.wrong_fields import wrong_fields
 from loops.store import artifacts
 from loops.store.submit import (
     Problem,
@@ -113,6 +114,12 @@ def submission_of(request: TaskRequest) -> Submission:
     )
 
 
+def notes_of(task: Task) -> list[str]:
+    """What to know of a task at once: how its repository is used, and which agents are one."""
+    noted = Event.objects.filter(run__task=task, run__number=1, kind="noted").order_by("seq")
+    return [*(task.source or {}).get("notes", ()), *noted.values_list("text", flat=True)]
+
+
 def shared_models(submission: Submission) -> tuple[str, ...]:
     """A reviewer that is the model it reviews shares its blind spots (S0-20).
 
@@ -138,13 +145,19 @@ def provider_problems(submission: Submission) -> list[Problem]:
         try:
             priced = provider_of(profiles[name]).priced
         except (UnknownProvider, ValidationError) as error:
-            message = f"the settings of {name} cannot be used: {error}"
+            message = f"the settings of {name} cannot be used: {_said(error)}"
             found.append(Problem(field=f"agents.{role}", code="broken_profile", message=message))
             continue
         if capped and not priced:
             message = f"{name} has no price, so a cost limit cannot hold: set one, 0 is a price"
             found.append(Problem(field=f"agents.{role}", code="price_unknown", message=message))
     return found
+
+
+def _said(error: UnknownProvider | ValidationError) -> str:
+    if isinstance(error, UnknownProvider):
+        return str(error)
+    return "; ".join(str(wrong) for wrong in wrong_fields(error))
 
 
 def load_source(stored: dict[str, Any]) -> Source:
@@ -172,6 +185,9 @@ def look_at(
     """The repository and what is not committed in it, found and captured but not stored."""
     if not request.repo:
         return None, None
+    if not Path(request.repo).is_absolute():
+        # What a server's own folder is says nothing to the person who sends a path.
+        raise WorkspaceFault(f"{request.repo} is no whole path: give it from the root on, /...")
     source = inspect_source(request.repo, roots=roots)
     return source, capture_dirty(source) if request.include_dirty and source.dirty else None
 

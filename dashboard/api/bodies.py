@@ -16,6 +16,7 @@ from rest_framework.request import Request
 
 from dashboard.api.problems import Refusal, pointer
 from loops.core.text import cleaned
+from loops.patterns.wrong_fields import WrongField, wrong_fields
 from loops.store.submit import Problem, text_problem
 from workers.intake import TaskRequest
 
@@ -163,7 +164,7 @@ class DecisionBody(Body):
     decision: str
     digest: str
     guidance: str = ""
-    iterations: Annotated[int, Field(le=1_000_000)] = 2
+    iterations: Annotated[int, Field(le=1_000_000)] | None = None
 
 
 class HoldBody(Body):
@@ -200,8 +201,8 @@ def read_most(kind: type[BodyT], data: Any) -> tuple[BodyT, list[Problem]]:
         except ValidationError as error:
             named = {problem.field for problem in problems}
             problems += [p for p in problems_in(kind, error) if p.field not in named]
-            for item in error.errors(include_url=False):
-                data = _without(data, item["loc"])
+            for wrong in wrong_fields(error):
+                data = _without(data, wrong.where)
 
 
 def _without(data: Any, where: tuple[int | str, ...]) -> Any:
@@ -230,22 +231,16 @@ def errors_of(
 
 def problems_in(kind: type[BaseModel], error: ValidationError) -> list[Problem]:
     """One problem for each wrong field."""
-    return [_field_problem(kind, item) for item in error.errors(include_url=False)]
+    return [_field_problem(kind, wrong) for wrong in wrong_fields(error)]
 
 
-def _field_problem(kind: type[BaseModel], item: Any) -> Problem:
-    where = [str(part) for part in item["loc"]]
-    detail = str(item["msg"]).removeprefix("Value error, ")
-    code = str(item["type"])
+def _field_problem(kind: type[BaseModel], wrong: WrongField) -> Problem:
+    code, detail = wrong.code, wrong.message
     if code == "extra_forbidden":
-        code, detail = "unknown_field", f"there is no such field{_guess(kind, where)}"
-    elif code == "missing":
-        detail = "is missing"
+        code, detail = "unknown_field", f"{detail}{_guess(kind, [str(p) for p in wrong.where])}"
     elif code == "string_pattern_mismatch":
         detail = "must be an amount in digits, such as 2.50"
-    elif code in ("model_type", "dict_type"):
-        detail = "must be an object"
-    return Problem(field=".".join(where), code=code, message=detail)
+    return Problem(field=wrong.name, code=code, message=detail)
 
 
 def _guess(kind: type[BaseModel], where: list[str]) -> str:

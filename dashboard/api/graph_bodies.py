@@ -146,7 +146,7 @@ def read_graph(document: Any) -> tuple[GraphRequest, list[Problem]]:
 
 
 def _node(name: str, body: Any, *, governor: str) -> tuple[NodeRequest, list[Problem]]:
-    if name == governor:
+    if governor and name == governor:
         place, problems = read_most(GovernorBody, {} if body is None else body)
         node = NodeRequest(name=name, title=place.title)
     else:

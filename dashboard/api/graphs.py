@@ -22,7 +22,7 @@ from loops.models import Graph
 from loops.store import graph_grants
 from loops.store.submit import KeyReused, Refused
 from workers import graphs
-from workers.graph_intake import accept_graph
+from workers.graph_intake import accept_graph, notes_of
 
 _KEY = re.compile(r"[Gg]-([0-9]{1,18})|([0-9]{1,18})")
 
@@ -71,7 +71,8 @@ class Graphs(APIView):
             raise Refusal(422, "idempotency_key_reused", str(error)) from error
         location = reverse("api-graph", args=[str(graph.pk)])
         stored = graph_or_404(request, str(graph.pk))
-        return Response(graph_shape(stored), status=202, headers={"Location": location})
+        shape = {**graph_shape(stored), "notes": notes_of(graph)}
+        return Response(shape, status=202, headers={"Location": location})
 
 
 class OneGraph(APIView):

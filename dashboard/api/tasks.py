@@ -28,7 +28,7 @@ from loops.models import ApiToken, Run
 from loops.patterns import NAMES
 from loops.store import days, holds
 from loops.store.submit import KeyReused, Refused, RequestKey
-from workers.intake import accept
+from workers.intake import accept, notes_of
 
 _REFUSED = "The task cannot be taken as it is."
 MOST_ATTEMPTS, MOST_EVENTS = 200, 500
@@ -91,7 +91,8 @@ class Tasks(APIView):
             raise Refusal(422, "idempotency_key_reused", str(error)) from error
         run = runs_of(request).filter(task=task).order_by("-number")[0]
         location = reverse("api-task", args=[str(task.pk)])
-        return Response(task_shape(run.task, run), status=202, headers={"Location": location})
+        shape = {**task_shape(run.task, run), "notes": notes_of(task)}
+        return Response(shape, status=202, headers={"Location": location})
 
 
 class OneTask(APIView):

@@ -6,6 +6,7 @@ import sys
 from abc import ABC, abstractmethod
 from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from django.conf import settings
@@ -24,6 +25,11 @@ from loops.terminal import TerminalCommand
 
 AskedT = TypeVar("AskedT")
 TakenT = TypeVar("TakenT", Task, Graph)
+
+
+def from_here(path: str) -> str:
+    """The whole path of what a shell names from its own folder."""
+    return str(Path(path).expanduser().absolute())
 
 
 class SubmittingCommand(TerminalCommand, ABC, Generic[AskedT, TakenT]):

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Refused(LoopwardenError):
-    """The agent declined to answer (S0-14). The message is the sentence for people."""
+    """The agent declined to answer. The message is the sentence for people."""
 
 
 def ask(

@@ -17,6 +17,7 @@ from loops.core.strict_json import read_object
 from loops.patterns.base import BuildInfo, JsonObject, Needs, Pattern, SpecFault, SpecModel
 from loops.patterns.stalls import IdleAttempts, Returns, SameActions, SameFindings, Watcher
 from loops.patterns.traced import KEY, Traced, loaded, traced
+from loops.patterns.wrong_fields import wrong_fields
 
 Builder = Callable[[dict[str, Any], BuildInfo, Effects], LoopContract[Any]]
 
@@ -100,26 +101,13 @@ def _built(spec: Spec, info: BuildInfo, effects: Effects) -> LoopContract[Any]:
         builder: Builder = getattr(import_module(module), function)
         contract: object = builder(_arguments(spec.arguments), info, effects)
     except ValidationError as error:
-        raise SpecFault("arguments", *_refusals(error)) from error
+        refused = (str(one) for one in wrong_fields(error, noun="argument"))
+        raise SpecFault("arguments", *refused) from error
     except (Exception, SystemExit) as error:
         said = f"{type(error).__name__}: {error}".removesuffix(": ")
         message = f"{spec.builder!r} failed and built nothing ({said})"
         raise SpecFault("builder", message) from error
     return _checked(spec.builder, contract)
-
-
-def _refusals(error: ValidationError) -> tuple[str, ...]:
-    """One sentence for each argument that the builder does not take."""
-    found = []
-    for item in error.errors(include_url=False):
-        name = ".".join(str(part) for part in item["loc"])
-        message = str(item["msg"]).removeprefix("Value error, ")
-        if item["type"] == "extra_forbidden":
-            message = "there is no such argument"
-        elif item["type"] == "missing":
-            message = "is missing"
-        found.append(f"{name}: {message}" if name else message)
-    return tuple(found)
 
 
 def _checked(name: str, contract: object) -> LoopContract[Any]:

@@ -30,12 +30,14 @@ from loops.models import (
 )
 from loops.patterns import UnknownPattern, all_patterns, get
 from loops.patterns.base import Pattern, SpecModel
+from loops.patterns.wrong_fields import WrongField, wrong_fields
 from loops.store import events, lanes
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 TITLE_LENGTH = 200
+NO_TEXT = "contains a NUL or half of a surrogate pair, which is no text"
 LIMIT_NAMES = tuple(item.name for item in fields(Limits))
 
 
@@ -124,8 +126,7 @@ def together(unread: Sequence[Problem], found: Iterable[Problem]) -> list[Proble
 
 def text_problem(field: str) -> Problem:
     """A text that no database takes."""
-    message = "contains a NUL or half of a surrogate pair, which is no text"
-    return Problem(field=field, code="bad_text", message=message)
+    return Problem(field=field, code="bad_text", message=NO_TEXT)
 
 
 def _path(problem: Problem) -> Iterator[str]:
@@ -276,19 +277,13 @@ def _read_spec(
     try:
         return pattern.spec(**spec), []
     except ValidationError as error:
-        return None, [_spec_problem(item, known) for item in error.errors(include_url=False)]
+        return None, [_spec_problem(wrong, known) for wrong in wrong_fields(error)]
 
 
-def _spec_problem(item: Any, known: list[str]) -> Problem:
-    name = ".".join(str(part) for part in item["loc"])
-    message = str(item["msg"]).removeprefix("Value error, ")
-    if item["type"] == "extra_forbidden":
-        message = f"there is no such field{_guess(name, known)}"
-    elif item["type"] == "missing":
-        message = "is missing"
-    return Problem(
-        field=f"spec.{name}" if name else "spec", code=str(item["type"]), message=message
-    )
+def _spec_problem(wrong: WrongField, known: list[str]) -> Problem:
+    guess = _guess(wrong.name, known) if wrong.code == "extra_forbidden" else ""
+    name = f"spec.{wrong.name}" if wrong.where else "spec"
+    return Problem(field=name, code=wrong.code, message=f"{wrong.message}{guess}")
 
 
 def _limit_problems(limits: dict[str, Any], usual: int) -> list[Problem]:

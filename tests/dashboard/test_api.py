@@ -62,6 +62,7 @@ def test_a_submitted_task_is_accepted_with_its_run(
     assert response["Location"] == f"/api/v1/tasks/{body['id']}"
     assert body["run"]["status"] == "queued"
     assert body["limits"]["cost"] == {"amount": "2.500000", "currency": "USD"}
+    assert body.pop("notes") == []
     assert api.get(response["Location"]).json() == body
     assert api.get(f"/api/v1/tasks/{body['key']}").json() == body
     assert body["created_at"].endswith("Z")
@@ -142,6 +143,35 @@ def test_cancel_is_accepted_and_twice_is_no_error(api: Client, project: Project)
         response = post(api, f"/runs/{run.pk}/cancel", {})
         assert response.status_code == 202
         assert response.json()["status"] == "cancelled"
+
+
+def test_what_to_know_of_a_task_is_said_when_it_is_taken(
+    api: Client, profiles: list[AgentProfile]
+) -> None:
+    same = {**BODY, "agents": dict.fromkeys(("coder", "reviewer"), "local-model")}
+    made = post(api, "/tasks", {**same, "limits": {"iterations": 3}}).json()
+    assert made["notes"] == ["coder and reviewer are the same model: they share blind spots"]
+    assert post(api, "/tasks", BODY).json()["notes"] == []
+
+
+def test_a_relative_repository_is_refused(
+    api: Client, pages: Client, project: Project, profiles: list[AgentProfile]
+) -> None:
+    asked = {
+        "pattern": "one_pass",
+        "title": "x",
+        "spec": {"command": "true"},
+        "limits": {"iterations": 1},
+    }
+    for repo in ("../app", ".", "~", "app"):
+        body = {**asked, "source": {"repo": repo}}
+        (error,) = problem(post(api, "/tasks", body), 400, "refused")["errors"]
+        assert error["pointer"] == "/source/repo"
+        assert error["detail"] == f"{repo} is no whole path: give it from the root on, /..."
+        typed = {"title": "x", "spec.command": "true", "limits.iterations": "1", "on_limit": "stop"}
+        page = pages.post("/tasks/new/one_pass/", {**typed, "source.repo": repo})
+        assert page.status_code == 400
+        assert "is no whole path" in page.content.decode()
 
 
 def test_all_problems_of_a_task_come_at_once_with_pointers(api: Client) -> None:

@@ -12,14 +12,14 @@ from django.conf import settings
 from django.core.management.base import CommandError
 
 from dashboard.documents import read_document
-from dashboard.management.submitting import SubmittingCommand
+from dashboard.management.submitting import SubmittingCommand, from_here
 from dashboard.progress import EXIT_CODES, USAGE_ERROR, follow
 from dashboard.results import how_to_take
 from loops.core.text import one_line
 from loops.figures import effective_status
 from loops.models import Project, Task
 from loops.patterns import UnknownPattern, get
-from workers.intake import TaskRequest, accept
+from workers.intake import TaskRequest, accept, notes_of
 
 
 class Command(SubmittingCommand[TaskRequest, Task]):
@@ -57,8 +57,8 @@ class Command(SubmittingCommand[TaskRequest, Task]):
         return accept(asked, project=project, user=None, roots=roots)
 
     def notes(self, taken: Task) -> Sequence[str]:
-        """What a person may not expect of the private clone."""
-        return tuple((taken.source or {}).get("notes", ()))
+        """What a person may not expect of the private clone, or of the agents."""
+        return notes_of(taken)
 
     def follow(self, taken: Task, alive: Callable[[], bool]) -> Task:
         """A line per event of its run."""
@@ -90,7 +90,7 @@ class Command(SubmittingCommand[TaskRequest, Task]):
             limits=limits,
             agents=dict(_pairs(options["agent"], "--agent")),
             on_limit=options["on_limit"],
-            repo=options["repo"],
+            repo=from_here(options["repo"]) if options["repo"] else None,
             include_dirty=options["include_dirty"],
         )
 
