@@ -15,10 +15,12 @@ from dashboard.documents import read_document
 from dashboard.management.submitting import SubmittingCommand, from_here
 from dashboard.progress import EXIT_CODES, USAGE_ERROR, follow
 from dashboard.results import how_to_take
+from dashboard.specs import names
 from loops.core.text import one_line
 from loops.figures import effective_status
 from loops.models import Project, Task
-from loops.patterns import UnknownPattern, get
+from loops.patterns import NAMES, UnknownPattern, get
+from loops.store.submit import LIMIT_NAMES
 from workers.intake import TaskRequest, accept, notes_of
 
 
@@ -32,7 +34,8 @@ class Command(SubmittingCommand[TaskRequest, Task]):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """The options; `--check` and `--fix` are short for fields of the spec."""
-        parser.add_argument("pattern", help="such as check_fix or coder_reviewer")
+        parser.epilog = f"Fields of the spec (`manage.py specs PATTERN` explains them): {names()}"
+        parser.add_argument("pattern", help=f"one of {', '.join(NAMES)}")
         parser.add_argument("--title", default="", help="a few words; made up when left out")
         parser.add_argument("--aim", default="", help="what must be true at the end")
         parser.add_argument("--repo", help="any local git repository; a private clone is used")
@@ -47,7 +50,13 @@ class Command(SubmittingCommand[TaskRequest, Task]):
         )
         parser.add_argument("--agent", action="append", default=[], metavar="ROLE=PROFILE")
         parser.add_argument("--max-iterations", type=int)
-        parser.add_argument("--limit", action="append", default=[], metavar="NAME=NUMBER")
+        parser.add_argument(
+            "--limit",
+            action="append",
+            default=[],
+            metavar="NAME=NUMBER",
+            help=f"one of {', '.join(LIMIT_NAMES)}; a dollar is 1000000 of cost_microusd",
+        )
         parser.add_argument("--on-limit", default="", choices=["", "gate", "stop"])
         super().add_arguments(parser)
 
