@@ -44,6 +44,7 @@ GRAPHS = {
     "past a box": ("fix scan notes", "fix>scan:handoff scan>notes:data fix>notes:data", ""),
     "long": ("a b c d", "a>b:data b>c:data c>d:data a>d:handoff a>c:veto b>d:data a>d:data", "d"),
     "fan": ("a b c d e f", "a>f:data b>f:data c>f:veto d>f:handoff e>f:data a>f:handoff", ""),
+    "crossed": ("a b c d", "a>c:data a>d:veto b>c:handoff b>d:data", ""),
     "governed": ("a b c lead", "a>b:handoff a>b:data a>c:data", "lead"),
 }
 
