@@ -8,10 +8,7 @@ from datetime import datetime, timedelta
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-_BIDI = set("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-_UNSEEN = set("\u00ad\u034f\u115f\u1160\u180e\u200b\u2060\u2061\u2062\u2063\u2064\ufeff")
-_JOINERS = "\u200c\u200d"
-_KEPT_CONTROLS = "\n\t"
+from loops.core.text import must_show
 
 
 def marked(text: str) -> SafeString:
@@ -24,7 +21,7 @@ def marked(text: str) -> SafeString:
             unicodedata.name(char, "control"),
             _number(char),
         )
-        if _must_show(text, at)
+        if must_show(text, at)
         else format_html("{}", char)
         for at, char in enumerate(text.replace("\r\n", "\n"))
     ]
@@ -34,29 +31,12 @@ def marked(text: str) -> SafeString:
 def marked_plain(text: str) -> str:
     """The same where no markup can stand: page titles and tooltips."""
     return "".join(
-        f"[{_number(char)}]" if _must_show(text, at) else char for at, char in enumerate(text)
+        f"[{_number(char)}]" if must_show(text, at) else char for at, char in enumerate(text)
     )
 
 
 def _number(char: str) -> str:
     return f"U+{ord(char):04X}"
-
-
-def _must_show(text: str, at: int) -> bool:
-    char = text[at]
-    if char in _JOINERS:
-        return not _joins(text, at)
-    if char in _BIDI or char in _UNSEEN:
-        return True
-    return unicodedata.category(char) in ("Cc", "Cs") and char not in _KEPT_CONTROLS
-
-
-def _joins(text: str, at: int) -> bool:
-    """Emoji, Persian and Indic scripts need joiners: there they are spelling, not hiding."""
-    before, after = text[at - 1 : at] or " ", text[at + 1 : at + 2] or " "
-    return not (before.isascii() or after.isascii()) and not (
-        before in _JOINERS or after in _JOINERS
-    )
 
 
 def count(number: int) -> str:

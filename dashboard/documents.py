@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from dashboard.api.bodies import check_values, unique
+from dashboard.api.bodies import check_depth, unique
 from dashboard.api.problems import Refusal
 
 _STAMP = "tag:yaml.org,2002:timestamp"
@@ -55,7 +55,7 @@ def read_document(text: str, *, is_json: bool) -> Any:
             data = json.loads(text, object_pairs_hook=unique)
         else:
             data = yaml.load(text, Loader=_Loader)  # noqa: S506 - ours is a SafeLoader
-        check_values(data, "", 0)
+        check_depth(data)
         json.dumps(data, allow_nan=False)
     except yaml.MarkedYAMLError as error:
         place = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""

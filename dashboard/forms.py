@@ -13,6 +13,7 @@ from django.http import QueryDict
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from dashboard.display import marked_plain
 from loops.core.limits import Limits
 from loops.models import AgentProfile, OnLimit
 from loops.patterns.base import Pattern
@@ -92,20 +93,28 @@ class TaskForm(forms.Form):
                 yield Group(name, title, fields)
 
     def request(self) -> TaskRequest:
-        """The submission that the valid form stands for."""
+        """The submission that the form stands for, as far as its fields could be read."""
         data = self.cleaned_data
         return TaskRequest(
             pattern=self.pattern.name,
-            title=data["title"],
-            local_aim=data["local_aim"],
+            title=data.get("title", ""),
+            local_aim=data.get("local_aim", ""),
             spec=_filled(data, "spec."),
             limits=_limits(data),
             agents=_filled(data, "agents."),
-            on_limit=data["on_limit"],
-            priority=data["priority"] or 0,
+            on_limit=data.get("on_limit", ""),
+            priority=data.get("priority") or 0,
             repo=data.get("source.repo") or None,
             include_dirty=bool(data.get("source.include_dirty")),
         )
+
+    def unread(self) -> list[Problem]:
+        """The fields that could not be read."""
+        return [
+            Problem(field=name, code="invalid", message=str(text))
+            for name, texts in self.errors.items()
+            for text in texts
+        ]
 
     def add_problems(self, problems: Iterable[Problem]) -> None:
         """Put each problem beside its field; what has no field goes on top."""
@@ -201,7 +210,7 @@ def _agent_field(role: str, required: bool) -> forms.Field:
     choices = [("", "choose one" if required else "none")]
     for profile in AgentProfile.objects.order_by("name"):
         note = _note_on(profile)
-        choices.append((profile.name, f"{profile.name} ({profile.provider}{note})"))
+        choices.append((profile.name, f"{marked_plain(profile.name)} ({profile.provider}{note})"))
     hint = "" if len(choices) > 1 else "There is no agent profile yet."
     label = role.replace("_", " ").capitalize()
     return forms.ChoiceField(label=label, choices=choices, help_text=hint)

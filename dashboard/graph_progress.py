@@ -10,6 +10,7 @@ from dashboard.results import how_to_take
 from loops.core.graph import EdgeKind, GraphOutcome
 from loops.core.lifecycle import RunStatus
 from loops.core.money import dollars
+from loops.core.text import one_line
 from loops.figures import is_over, outcome_words
 from loops.graph_figures import graph_words, waiting_words
 from loops.models import Graph, Run
@@ -39,7 +40,7 @@ def follow_graph(graph_id: int, say: Callable[[str], None], *, alive: Callable[[
         settled = graph.is_over or _waits_for_people(graph)
         for event in graph.events.filter(seq__gt=seen).order_by("seq"):
             seen = event.seq
-            say(f"{event.created_at:%H:%M:%S}  {graph.key}  {event.text}")
+            say(f"{event.created_at:%H:%M:%S}  {graph.key}  {one_line(event.text)}")
         if settled:
             return graph
         if not alive():
@@ -60,11 +61,13 @@ def table(graph: Graph) -> list[str]:
         run = runs.get(node.task_id) if node.task_id else None
         words = outcome_words(run) if run else waiting_words(graph, node)[0]
         spent = f"${dollars(run.used.cost_microusd)}" if run else ""
-        rows.append((node.name, words, spent, run.sentence if run else node.reason))
+        reason = one_line(run.sentence if run else node.reason)
+        rows.append((node.name, words, spent, reason))
     widths = [max(len(row[at]) for row in rows) for at in range(3)]
     lines = ["  ".join([*(row[at].ljust(widths[at]) for at in range(3)), row[3]]) for row in rows]
     spent = dollars(graph.used.cost_microusd)
-    return [*lines, f"{graph.key}: {graph_words(graph)[0]}, ${spent}. {graph.reason}".rstrip()]
+    ended = f"{graph.key}: {graph_words(graph)[0]}, ${spent}. {one_line(graph.reason)}"
+    return [*lines, ended.rstrip()]
 
 
 def results(graph: Graph) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from loops.core.errors import LoopwardenError
 from loops.core.lifecycle import RunStatus
 from loops.core.money import dollars
+from loops.core.text import one_line
 from loops.figures import effective_status, outcome_words, sentence
 from loops.models import Event, Run
 
@@ -60,7 +61,7 @@ def table(runs: Sequence[Run]) -> list[str]:
                 f"{run.iterations} of {run.limit_iterations}",
                 outcome_words(run),
                 f"${dollars(run.used.cost_microusd)}",
-                sentence(run),
+                one_line(sentence(run)),
             )
         )
     widths = [max(len(row[i]) for row in rows) for i in range(5)]
@@ -91,4 +92,4 @@ def _events(run_ids: Sequence[int], seen: dict[int, int]) -> list[Event]:
 def _line(event: Event) -> str:
     clock = event.created_at.strftime("%H:%M:%S")
     task = event.run.task
-    return f"{clock}  {task.key}  {task.pattern:<15} {event.text}"
+    return f"{clock}  {task.key}  {task.pattern:<15} {one_line(event.text)}"

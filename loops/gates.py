@@ -20,7 +20,7 @@ from loops.store import attempts, days, graph_grants, runs
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-MOST_ROUNDS = 100
+MOST_ROUNDS, USUAL_ROUNDS = 100, 2
 _GO_ON = (Decision.CONTINUE, Decision.REFACTOR)
 _ANSWERS = (
     Decision.APPROVE,
@@ -111,14 +111,15 @@ def decide(
     digest: str,
     user: User,
     guidance: str = "",
-    iterations: int = 2,
+    iterations: int | None = None,
 ) -> Escalation:
     """Carry out one person's decision on exactly what was shown.
 
     1. The item must be open and the digest must be the shown one: the first writer wins.
     2. The decision is recorded with who and when.
     3. The run moves on: again in the queue with guidance, from where it stands or with the attempt
-       undone, or accepted as it is, or closed. To go on it gets `iterations` more rounds (and once
+       undone, or accepted as it is, or closed. To go on it gets `iterations` more rounds, 2 when
+       none are named (and once
        more of what ran out, as the packet said), unless it only paused and has rounds left. Where
        its graph's budget ran out, the graph gets more, as the packet said, and where its project's
        day is used up, the day. An answer to a question of the loop grants nothing: the loop finds
@@ -129,7 +130,7 @@ def decide(
     item = Escalation.objects.select_related("run__task").get(pk=escalation_id)
     _check(item, decision, guidance, iterations)
     goes_on = decision in _GO_ON and not _costs_no_round(item)
-    grants = iterations if goes_on else 0
+    grants = (USUAL_ROUNDS if iterations is None else iterations) if goes_on else 0
     with transaction.atomic():
         run = Run.objects.select_for_update().get(pk=item.run_id)
         won = Escalation.objects.filter(
@@ -161,15 +162,20 @@ def decide(
     return item
 
 
-def _check(item: Escalation, decision: str, guidance: str, iterations: int) -> None:
+def _check(item: Escalation, decision: str, guidance: str, iterations: int | None) -> None:
     if decision not in item.allowed:
         raise BadDecision("decision", f"must be one of: {', '.join(item.allowed)}")
     if decision == Decision.CHANGE_GOAL and not guidance.strip():
         raise BadDecision("guidance", "say what the new goal is")
+    if decision == Decision.CHANGE_GOAL and _is_the_goal(item, guidance):
+        raise BadDecision("guidance", "this is the goal already: say what the new one is")
     if decision in _GO_ON and not _is_pause(item) and not guidance.strip():
         raise BadDecision("guidance", "say what the next round should do differently")
-    if decision in _GO_ON and not _costs_no_round(item) and not 1 <= iterations <= MOST_ROUNDS:
-        raise BadDecision("iterations", f"must be between 1 and {MOST_ROUNDS}")
+    if decision in _GO_ON and iterations is not None:
+        if _costs_no_round(item):
+            raise BadDecision("iterations", "this pause grants no rounds: leave it out")
+        if not 1 <= iterations <= MOST_ROUNDS:
+            raise BadDecision("iterations", f"must be between 1 and {MOST_ROUNDS}")
     if decision in _IN_WORDS and item.cause not in _NO_AGENT_HEARS and not guidance.strip():
         raise BadDecision("guidance", "say it in words: they go to the agent")
 
@@ -179,12 +185,18 @@ def _why_not(item_id: int, digest: str) -> str:
     if item.status == EscalationStatus.OPEN and item.digest != digest:
         return "What you saw has changed since. Look at it again."
     if item.status == EscalationStatus.DECIDED:
-        return (
-            f"{item.decided_by or 'Somebody'} was first: {Decision(item.decision).label.lower()}."
-        )
+        words = Decision(item.decision).label.lower()
+        if item.decision == Decision.CONTINUE and not item.guidance.strip():
+            words = "continue"
+        return f"{item.decided_by or 'Somebody'} was first: {words}."
     if item.cause == StopReason.PROJECT_DAY:
         return "This item is not open any more: the day is over, or more was granted."
     return "This item is not open any more: its run has ended."
+
+
+def _is_the_goal(item: Escalation, words: str) -> bool:
+    graph = item.run.graph
+    return graph is not None and words.split() == graph.aim.split()
 
 
 def _is_pause(item: Escalation) -> bool:

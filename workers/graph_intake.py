@@ -28,6 +28,7 @@ from loops.store.submit import (
     Submission,
     known_graph,
     problems_of,
+    together,
 )
 from workers.graph_inputs import elsewhere, prose
 from workers.graphs import react
@@ -35,6 +36,7 @@ from workers.intake import (
     TaskRequest,
     look_at,
     provider_problems,
+    shared_models,
     stored_source,
     submission_of,
 )
@@ -108,13 +110,15 @@ def accept_graph(
         return known
     known_roots = settings.LOOPWARDEN_REPO_ROOTS if roots is None else roots
     looked: Looked = {}
-    named = {problem.field for problem in unread}
-    problems = [*unread, *(p for p in _graph_problems(request) if p.field not in named)]
+    problems = list(_graph_problems(request))
     for node in request.nodes:
-        found = [*_node_problems(request, node), *_look(node, known_roots, looked)]
-        problems += [replace(p, field=f"nodes.{node.name}.{p.field}") for p in found]
-    if problems:
-        raise Refused(problems)
+        wrong = [*_node_problems(request, node), *_look(node, known_roots, looked)]
+        problems += [replace(p, field=f"nodes.{node.name}.{p.field}") for p in wrong]
+    if any(problem.field.partition(".")[0] == "edges" for problem in unread):
+        # Whether an edge is missing cannot be told while one of them could not be read.
+        problems = [problem for problem in problems if problem.code != "no_edge"]
+    if found := together(unread, problems):
+        raise Refused(found)
     draft = graphs.Draft(
         title=request.title.strip(),
         contract=request.contract(),
@@ -134,6 +138,16 @@ def accept_graph(
     return graph
 
 
+def notes_of(graph: Graph) -> list[str]:
+    """What to know at once of its tasks, each with the name of its node."""
+    found = []
+    for node in graph.nodes.exclude(name=graph.governor):
+        submission = Submission(**node.document["submission"])
+        said = (*(submission.source or {}).get("notes", ()), *shared_models(submission))
+        found += [f"{node.name}: {note}" for note in said]
+    return found
+
+
 def _graph_problems(request: GraphRequest) -> Iterator[Problem]:
     title = request.title.strip()
     if not title:
@@ -142,7 +156,10 @@ def _graph_problems(request: GraphRequest) -> Iterator[Problem]:
         message = f"is {len(title)} characters long, at most {TITLE_LENGTH} fit"
         yield Problem(field="title", code="too_long", message=message)
     for found in request.contract().problems():
-        yield Problem(field=found.place, code=found.code, message=found.message)
+        part, _, at = found.place.partition(".")
+        # A document has its nodes by name, the contract has them in their order.
+        place = f"nodes.{request.nodes[int(at)].name}" if part == "nodes" and at else found.place
+        yield Problem(field=place, code=found.code, message=found.message)
     for node in request.nodes:
         if node.name and not _NAME.fullmatch(node.name):
             message = "a name has up to 40 letters, digits, - and _"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +12,12 @@ from django.conf import settings
 from pydantic import ValidationError
 
 from loops.core.errors import WorkspaceFault
-from loops.models import AgentProfile, Project, Task
+from loops.core.text import cleaned
+from loops.models import AgentProfile, Event, Project, Task
 from loops.patterns import UnknownPattern, get
 from loops.patterns.plan_citations import HTTP_GET
 from loops.patterns.plan_execute_review import WORKSPACE_TOOLS
+from loops.patterns.wrong_fields import wrong_fields
 from loops.store import artifacts
 from loops.store.submit import (
     Problem,
@@ -25,6 +27,8 @@ from loops.store.submit import (
     known_task,
     problems_of,
     submit,
+    text_problem,
+    together,
 )
 from workers.agents import UnknownProvider
 from workers.profiles import provider_of
@@ -32,6 +36,10 @@ from workers.source import DirtyCapture, Source, capture_dirty, export_history, 
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+
+
+_FIELDS = {"repo": "source.repo"}
+"""Of a request, where a submission calls them otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +67,17 @@ def accept(
     user: User | None,
     request_key: RequestKey | None = None,
     roots: Sequence[Path] | None = None,
+    unread: Sequence[Problem] = (),
 ) -> Task:
     """Store the task, or raise `Refused` with every problem, or `KeyReused`.
 
     `roots` are the folders that its repository may come from, else those of the settings.
+    `unread` are problems that kept fields from being read: they are reported together with
+    everything that is found here.
     """
     if request_key is not None and (known := known_task(request_key)):
         return known
+    request, bad_texts = readable(request)
     submission = submission_of(request)
     problems = problems_of(submission) + provider_problems(submission)
     source, dirty = None, None
@@ -73,14 +85,21 @@ def accept(
         source, dirty = look_at(request, settings.LOOPWARDEN_REPO_ROOTS if roots is None else roots)
     except WorkspaceFault as fault:
         problems.append(Problem(field="source.repo", code="unusable", message=str(fault)))
-    if problems:
-        raise Refused(problems)
+    if found := together([*unread, *bad_texts], problems):
+        raise Refused(found)
     if source is not None:
         submission = replace(
             submission, source=stored_source(source, dirty, asked=request.repo or "")
         )
     submission = replace(submission, notes=shared_models(submission))
     return submit(submission, project=project, user=user, request_key=request_key)
+
+
+def readable(request: TaskRequest) -> tuple[TaskRequest, list[Problem]]:
+    """The request with texts that can be looked at, and which of them cannot be stored."""
+    texts, places = cleaned(asdict(request))
+    bad = [text_problem(_FIELDS.get(place, place)) for place in places]
+    return (TaskRequest(**texts), bad) if bad else (request, [])
 
 
 def submission_of(request: TaskRequest) -> Submission:
@@ -96,6 +115,12 @@ def submission_of(request: TaskRequest) -> Submission:
         priority=request.priority,
         source={"path": request.repo} if request.repo else None,
     )
+
+
+def notes_of(task: Task) -> list[str]:
+    """What to know of a task at once: how its repository is used, and which agents are one."""
+    noted = Event.objects.filter(run__task=task, run__number=1, kind="noted").order_by("seq")
+    return [*(task.source or {}).get("notes", ()), *noted.values_list("text", flat=True)]
 
 
 def shared_models(submission: Submission) -> tuple[str, ...]:
@@ -148,13 +173,19 @@ def provider_problems(submission: Submission) -> list[Problem]:
         try:
             priced = provider_of(profiles[name]).priced
         except (UnknownProvider, ValidationError) as error:
-            message = f"the settings of {name} cannot be used: {error}"
+            message = f"the settings of {name} cannot be used: {_said(error)}"
             found.append(Problem(field=f"agents.{role}", code="broken_profile", message=message))
             continue
         if capped and not priced:
             message = f"{name} has no price, so a cost limit cannot hold: set one, 0 is a price"
             found.append(Problem(field=f"agents.{role}", code="price_unknown", message=message))
     return found
+
+
+def _said(error: UnknownProvider | ValidationError) -> str:
+    if isinstance(error, UnknownProvider):
+        return str(error)
+    return "; ".join(str(wrong) for wrong in wrong_fields(error))
 
 
 def load_source(stored: dict[str, Any]) -> Source:
@@ -182,6 +213,9 @@ def look_at(
     """The repository and what is not committed in it, found and captured but not stored."""
     if not request.repo:
         return None, None
+    if not Path(request.repo).is_absolute():
+        # What a server's own folder is says nothing to the person who sends a path.
+        raise WorkspaceFault(f"{request.repo} is no whole path: give it from the root on, /...")
     source = inspect_source(request.repo, roots=roots)
     return source, capture_dirty(source) if request.include_dirty and source.dirty else None
 

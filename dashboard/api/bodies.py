@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import IO, Annotated, Any, Literal, NoReturn, TypeVar
 
@@ -15,11 +15,14 @@ from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 
 from dashboard.api.problems import Refusal, pointer
-from loops.store.submit import Problem
+from loops.core.text import cleaned
+from loops.patterns.wrong_fields import WrongField, wrong_fields
+from loops.store.submit import Problem, text_problem
 from workers.intake import TaskRequest
 
 MOST_BYTES, MOST_DEPTH = 1_000_000, 32
 MICRO = Decimal(1_000_000)
+INVALID = "Some fields are not as they must be."
 Whole = Annotated[int, Field(le=1_000_000_000)]
 BodyT = TypeVar("BodyT", bound=BaseModel)
 
@@ -58,7 +61,7 @@ class StrictJSONParser(BaseParser):
             raise Refusal(400, "too_deep", f"Nested deeper than {MOST_DEPTH} levels.") from error
         except ValueError as error:
             raise Refusal(400, "malformed_json", f"The body is no valid JSON: {error}") from error
-        check_values(body, "", 0)
+        check_depth(body)
         if not isinstance(body, dict):
             raise Refusal(400, "malformed_json", "The body must be one JSON object.")
         return body
@@ -77,31 +80,13 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON value")
 
 
-def check_values(value: Any, where: str, depth: int) -> None:
-    """No text that a database cannot hold, no nesting without end."""
+def check_depth(value: Any, depth: int = 0) -> None:
+    """No nesting without end."""
     if depth > MOST_DEPTH:
         raise Refusal(400, "too_deep", f"Nested deeper than {MOST_DEPTH} levels.")
-    match value:
-        case str():
-            _check_text(value, where)
-        case list():
-            for at, item in enumerate(value):
-                check_values(item, f"{where}.{at}", depth + 1)
-        case dict():
-            for key, item in value.items():
-                _check_text(key, where)
-                check_values(item, f"{where}.{key}", depth + 1)
-
-
-def _check_text(text: str, where: str) -> None:
-    if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
-        detail = "contains a NUL or half of a surrogate pair, which is no text"
-        raise Refusal(
-            400,
-            "bad_text",
-            "A text cannot be stored.",
-            [{"pointer": pointer(where), "code": "bad_text", "detail": detail}],
-        )
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for item in inner:
+        check_depth(item, depth + 1)
 
 
 class Body(BaseModel):
@@ -145,10 +130,10 @@ class SourceBody(Body):
 
 
 class TaskBody(Body):
-    """A task to submit."""
+    """A task to submit. What it must have is for the intake to say, with all that is wrong."""
 
-    pattern: str
-    title: str
+    pattern: str = ""
+    title: str = ""
     aim: str = ""
     spec: dict[str, Any] = Field(default_factory=dict)
     limits: LimitsBody = Field(default_factory=LimitsBody)
@@ -179,7 +164,7 @@ class DecisionBody(Body):
     decision: str
     digest: str
     guidance: str = ""
-    iterations: Annotated[int, Field(le=1_000_000)] = 2
+    iterations: Annotated[int, Field(le=1_000_000)] | None = None
 
 
 class HoldBody(Body):
@@ -191,32 +176,71 @@ class HoldBody(Body):
 
 def read(kind: type[BodyT], data: Any) -> BodyT:
     """The body as this kind, or a refusal that names every wrong field."""
+    data, places = cleaned(data)
+    problems = [text_problem(place) for place in places]
     try:
-        return kind.model_validate(data)
+        body = kind.model_validate(data)
     except ValidationError as error:
-        errors = [
-            {"pointer": pointer(found.field), "code": found.code, "detail": found.message}
-            for found in problems_in(kind, error)
-        ]
-    raise Refusal(400, "invalid", "Some fields are not as they must be.", errors)
+        problems += problems_in(kind, error)
+    if problems:
+        raise Refusal(400, "invalid", INVALID, errors_of(problems))
+    return body
+
+
+def read_most(kind: type[BodyT], data: Any) -> tuple[BodyT, list[Problem]]:
+    """As much of the body as can be read, and what is wrong with the rest of it.
+
+    Every field of the kind must have a default. A wrong field is left out; a wrong item takes its
+    list along, or the places of the others would no longer be theirs.
+    """
+    data, places = cleaned(data)
+    problems = [text_problem(place) for place in places]
+    while True:
+        try:
+            return kind.model_validate(data), problems
+        except ValidationError as error:
+            named = {problem.field for problem in problems}
+            problems += [p for p in problems_in(kind, error) if p.field not in named]
+            for wrong in wrong_fields(error):
+                data = _without(data, wrong.where)
+
+
+def _without(data: Any, where: tuple[int | str, ...]) -> Any:
+    """The data without what stands there, or without what lacks it."""
+    if not where or not isinstance(data, dict):
+        return {}
+    first, *rest = where
+    if first not in data:
+        return data
+    kept = {key: value for key, value in data.items() if key != first}
+    inner = data[first]
+    if rest and isinstance(inner, dict) and rest[0] in inner:
+        kept[first] = _without(inner, tuple(rest))
+    return kept
+
+
+def errors_of(
+    problems: Iterable[Problem], name: Callable[[str], str] = str
+) -> list[dict[str, str]]:
+    """The problems as a problem document lists them; `name` is what the body calls a field."""
+    return [
+        {"pointer": pointer(name(found.field)), "code": found.code, "detail": found.message}
+        for found in problems
+    ]
 
 
 def problems_in(kind: type[BaseModel], error: ValidationError) -> list[Problem]:
     """One problem for each wrong field."""
-    return [_field_problem(kind, item) for item in error.errors(include_url=False)]
+    return [_field_problem(kind, wrong) for wrong in wrong_fields(error)]
 
 
-def _field_problem(kind: type[BaseModel], item: Any) -> Problem:
-    where = [str(part) for part in item["loc"]]
-    detail = str(item["msg"]).removeprefix("Value error, ")
-    code = str(item["type"])
+def _field_problem(kind: type[BaseModel], wrong: WrongField) -> Problem:
+    code, detail = wrong.code, wrong.message
     if code == "extra_forbidden":
-        code, detail = "unknown_field", f"there is no such field{_guess(kind, where)}"
-    elif code == "missing":
-        detail = "is missing"
+        code, detail = "unknown_field", f"{detail}{_guess(kind, [str(p) for p in wrong.where])}"
     elif code == "string_pattern_mismatch":
         detail = "must be an amount in digits, such as 2.50"
-    return Problem(field=".".join(where), code=code, message=detail)
+    return Problem(field=wrong.name, code=code, message=detail)
 
 
 def _guess(kind: type[BaseModel], where: list[str]) -> str:

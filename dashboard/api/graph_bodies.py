@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from dashboard.api.bodies import Body, LimitsBody, Money, Whole, problems_in
+from dashboard.api.bodies import Body, LimitsBody, Money, Whole, read_most
 from loops.core.graph import Edge, EdgeKind, Mode, Signal
+from loops.core.text import clean
 from loops.store.submit import Problem
 from workers.graph_intake import GraphRequest, NodeRequest
 from workers.intake import TaskRequest
-
-BodyT = TypeVar("BodyT", bound=Body)
 
 
 class SharedCapsBody(Body):
@@ -77,7 +76,7 @@ class NodeSourceBody(Body):
 class NodeBody(Body):
     """One task of the graph."""
 
-    pattern: str
+    pattern: str = ""
     title: str = ""
     aim: str = ""
     spec: dict[str, Any] = Field(default_factory=dict)
@@ -119,12 +118,15 @@ def read_graph(document: Any) -> tuple[GraphRequest, list[Problem]]:
     if not isinstance(document, dict):
         problem = Problem(field="", code="no_object", message="must be one object with nodes")
         return GraphRequest(title="", nodes=()), [problem]
-    head, problems = _head({key: one for key, one in document.items() if key != "nodes"})
+    head, problems = read_most(
+        HeadBody, {key: one for key, one in document.items() if key != "nodes"}
+    )
     found = document.get("nodes", {})
     nodes = []
     if isinstance(found, dict):
         for name, body in found.items():
-            node, wrong = _node(str(name), body, governor=head.governor)
+            # A name that is no text is refused with the characters that stand for what is wrong.
+            node, wrong = _node(clean(str(name)), body, governor=head.governor)
             nodes.append(node)
             problems += wrong
     else:
@@ -143,31 +145,16 @@ def read_graph(document: Any) -> tuple[GraphRequest, list[Problem]]:
     return request, problems
 
 
-def _head(fields: dict[str, Any]) -> tuple[HeadBody, list[Problem]]:
-    head, problems = _body(HeadBody, fields)
-    if head is None:
-        wrong = {problem.field.partition(".")[0] for problem in problems}
-        head = HeadBody.model_validate({k: v for k, v in fields.items() if k not in wrong})
-    return head, problems
-
-
 def _node(name: str, body: Any, *, governor: str) -> tuple[NodeRequest, list[Problem]]:
-    if name == governor:
-        place, problems = _body(GovernorBody, {} if body is None else body)
-        node = NodeRequest(name=name, title=place.title if place else "")
+    if governor and name == governor:
+        place, problems = read_most(GovernorBody, {} if body is None else body)
+        node = NodeRequest(name=name, title=place.title)
     else:
-        task, problems = _body(NodeBody, body)
-        node = task.as_request(name) if task else NodeRequest(name=name)
+        task, problems = read_most(NodeBody, body)
+        node = task.as_request(name) if isinstance(body, dict) else NodeRequest(name=name)
     return node, [
         replace(p, field=f"nodes.{name}{'.' if p.field else ''}{p.field}") for p in problems
     ]
-
-
-def _body(kind: type[BodyT], data: Any) -> tuple[BodyT | None, list[Problem]]:
-    try:
-        return kind.model_validate(data), []
-    except ValidationError as error:
-        return None, problems_in(kind, error)
 
 
 def document_name(field: str) -> str:

@@ -12,17 +12,17 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from dashboard.api.bodies import read
+from dashboard.api.bodies import errors_of, read
 from dashboard.api.graph_bodies import GrantBody, document_name, read_graph
 from dashboard.api.graph_shapes import graph_head, graph_shape
 from dashboard.api.paging import answer, page
-from dashboard.api.problems import Refusal, pointer
+from dashboard.api.problems import Refusal
 from dashboard.api.tasks import request_key, token_of
 from loops.models import Graph
 from loops.store import graph_grants
-from loops.store.submit import KeyReused, Problem, Refused
+from loops.store.submit import KeyReused, Refused
 from workers import graphs
-from workers.graph_intake import accept_graph
+from workers.graph_intake import accept_graph, notes_of
 
 _KEY = re.compile(r"[Gg]-([0-9]{1,18})|([0-9]{1,18})")
 
@@ -64,12 +64,15 @@ class Graphs(APIView):
             )
         except Refused as error:
             detail = "The graph cannot be taken as it is."
-            raise Refusal(400, "refused", detail, _errors(error.problems)) from error
+            raise Refusal(
+                400, "refused", detail, errors_of(error.problems, document_name)
+            ) from error
         except KeyReused as error:
             raise Refusal(422, "idempotency_key_reused", str(error)) from error
         location = reverse("api-graph", args=[str(graph.pk)])
         stored = graph_or_404(request, str(graph.pk))
-        return Response(graph_shape(stored), status=202, headers={"Location": location})
+        shape = {**graph_shape(stored), "notes": notes_of(graph)}
+        return Response(shape, status=202, headers={"Location": location})
 
 
 class OneGraph(APIView):
@@ -89,7 +92,7 @@ class GraphGrants(APIView):
         caps = read(GrantBody, request.data).as_caps()
         if problems := list(graph_grants.problems_of(graph, caps)):
             detail = "The limits cannot be raised to this."
-            raise Refusal(400, "refused", detail, _errors(problems))
+            raise Refusal(400, "refused", detail, errors_of(problems, document_name))
         try:
             graph_grants.raise_limits(graph.pk, caps, user=token_of(request).user)
         except graph_grants.NothingStarts as error:
@@ -105,18 +108,6 @@ class CancelGraph(APIView):
         graph = graph_or_404(request, key)
         graphs.cancel(graph, actor=token_of(request).user.get_username())
         return Response(graph_head(graph_or_404(request, key)), status=202)
-
-
-def _errors(problems: list[Problem]) -> list[dict[str, str]]:
-    """Each at its place in the document, under the names that the document uses."""
-    return [
-        {
-            "pointer": pointer(document_name(problem.field)),
-            "code": problem.code,
-            "detail": problem.message,
-        }
-        for problem in problems
-    ]
 
 
 def _in_order(body: Any) -> Any:

@@ -80,6 +80,6 @@ def handle(error: Exception, context: dict[str, Any]) -> JsonResponse | None:
 
 
 def pointer(field: str) -> str:
-    """`spec.checks.0` as a JSON pointer into the body."""
-    parts = field.replace("cost_microusd", "cost").split(".")
-    return "".join(f"/{part.replace('~', '~0').replace('/', '~1')}" for part in parts if part)
+    """`spec.checks.0` as a JSON pointer into the body; an empty name is a name too."""
+    parts = field.replace("cost_microusd", "cost").split(".") if field else []
+    return "".join(f"/{part.replace('~', '~0').replace('/', '~1')}" for part in parts)

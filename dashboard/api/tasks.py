@@ -16,9 +16,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from dashboard.api.bodies import TaskBody, read
+from dashboard.api.bodies import INVALID, TaskBody, errors_of, read_most
 from dashboard.api.paging import answer, bad_parameter, page, whole
-from dashboard.api.problems import Refusal, pointer
+from dashboard.api.problems import Refusal
 from dashboard.api.shapes import event_shape, run_head, run_shape, task_shape
 from dashboard.queues import OF_STATUS, current_runs, search
 from dashboard.timeline import timeline
@@ -28,8 +28,9 @@ from loops.models import ApiToken, Run
 from loops.patterns import NAMES
 from loops.store import days, holds
 from loops.store.submit import KeyReused, Refused, RequestKey
-from workers.intake import accept
+from workers.intake import accept, notes_of
 
+_REFUSED = "The task cannot be taken as it is."
 MOST_ATTEMPTS, MOST_EVENTS = 200, 500
 _KEY = re.compile(r"[Tt]-([0-9]{1,18})|([0-9]{1,18})")
 
@@ -74,25 +75,24 @@ class Tasks(APIView):
     def post(self, request: Request) -> Response:
         """Submit a task: 202, it runs on its own from here."""
         token = token_of(request)
-        body = read(TaskBody, request.data)
+        body, unread = read_most(TaskBody, request.data)
         try:
             task = accept(
                 body.as_request(),
                 project=token.project,
                 user=token.user,
                 request_key=request_key(request, token),
+                unread=unread,
             )
         except Refused as error:
-            errors = [
-                {"pointer": pointer(body_name(p.field)), "code": p.code, "detail": p.message}
-                for p in error.problems
-            ]
-            raise Refusal(400, "refused", "The task cannot be taken as it is.", errors) from error
+            code, detail = ("invalid", INVALID) if unread else ("refused", _REFUSED)
+            raise Refusal(400, code, detail, errors_of(error.problems, body_name)) from error
         except KeyReused as error:
             raise Refusal(422, "idempotency_key_reused", str(error)) from error
         run = runs_of(request).filter(task=task).order_by("-number")[0]
         location = reverse("api-task", args=[str(task.pk)])
-        return Response(task_shape(run.task, run), status=202, headers={"Location": location})
+        shape = {**task_shape(run.task, run), "notes": notes_of(task)}
+        return Response(shape, status=202, headers={"Location": location})
 
 
 class OneTask(APIView):

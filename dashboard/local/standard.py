@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 
@@ -33,6 +34,7 @@ def standard_children(host: str, port: int, pool: int) -> tuple[Child, ...]:
 def standard_supervisor(*, ready: Callable[[], bool], port: int | None = None) -> Supervisor:
     """Everything that `make up` runs. `ready` says that a worker has registered itself."""
     chosen = port or settings.PORT
+    own_modules = os.environ.get("PYTHONPATH", "")
     return Supervisor(
         settings.DATA_DIR,
         children=standard_children(HOST, chosen, settings.LOOPWARDEN_POOL),
@@ -45,8 +47,9 @@ def standard_supervisor(*, ready: Callable[[], bool], port: int | None = None) -
             "DJANGO_SETTINGS_MODULE": "dashboard.settings",
             "LOOPWARDEN_DATA": str(settings.DATA_DIR),
             "LOOPWARDEN_PORT": str(chosen),
-            # The commands work from any folder; their children must find the code from there too.
-            "PYTHONPATH": str(settings.BASE_DIR),
+            # The commands work from any folder; their children must find the code from there too,
+            # and the operator's own contracts and tools where this process found them.
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(settings.BASE_DIR), own_modules))),
             "PYTHONUNBUFFERED": "1",
         },
         prepare=prepare_database,

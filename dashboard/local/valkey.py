@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import stat
@@ -158,12 +159,16 @@ class ValkeyServer:
 def _private_parent(path: Path) -> None:
     folder = private_folder(path.parent)
     facts = folder.lstat()
-    if folder.parent == SHORT_ROOT and not (
-        stat.S_ISDIR(facts.st_mode)
-        and facts.st_uid == os.geteuid()
-        and not stat.S_IMODE(facts.st_mode) & 0o077
-    ):
+    if folder.parent != SHORT_ROOT:
+        return
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
         raise CannotStart(
-            f"{folder} is not private to this user. Remove it, or set LOOPWARDEN_DATA to a folder"
-            " with a shorter path."
+            f"{folder} is no folder of this user's own, and the server would be open to whoever"
+            f" owns it. Set LOOPWARDEN_DATA to a folder of your own outside of {SHORT_ROOT}, with a"
+            " path of less than 80 characters."
+        )
+    if stat.S_IMODE(facts.st_mode) & 0o077:
+        raise CannotStart(
+            f"{folder} is not private to this user: others could reach the server in it. Close it:"
+            f" chmod 700 {shlex.quote(str(folder))}"
         )

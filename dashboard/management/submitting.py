@@ -6,10 +6,11 @@ import sys
 from abc import ABC, abstractmethod
 from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import OperationalError
 
 from dashboard.local.database import prepare_database
@@ -17,14 +18,21 @@ from dashboard.local.errors import CannotStart
 from dashboard.local.stack import goes_on, local_stack, something_works
 from dashboard.local.supervisor import Supervisor
 from dashboard.progress import INTERRUPTED, USAGE_ERROR, Stopped
+from loops.core.text import one_line
 from loops.models import Graph, Project, Task
 from loops.store.submit import Refused
+from loops.terminal import TerminalCommand
 
 AskedT = TypeVar("AskedT")
 TakenT = TypeVar("TakenT", Task, Graph)
 
 
-class SubmittingCommand(BaseCommand, ABC, Generic[AskedT, TakenT]):
+def from_here(path: str) -> str:
+    """The whole path of what a shell names from its own folder."""
+    return str(Path(path).expanduser().absolute())
+
+
+class SubmittingCommand(TerminalCommand, ABC, Generic[AskedT, TakenT]):
     """Reads, submits, and with `--wait` starts what is needed, follows and reports."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -73,11 +81,12 @@ class SubmittingCommand(BaseCommand, ABC, Generic[AskedT, TakenT]):
             taken = self.take(asked, project)
         except Refused as refused:
             for problem in refused.problems:
-                self.stderr.write(f"{problem.field or 'the document'}: {problem.message}")
+                where = one_line(problem.field or "the document")
+                self.stderr.write(f"{where}: {one_line(problem.message)}")
             sys.exit(USAGE_ERROR)
-        self.stdout.write(f"{taken.key} submitted: {taken.title}")
+        self.stdout.write(f"{taken.key} submitted: {one_line(taken.title)}")
         for note in self.notes(taken):
-            self.stdout.write(f"Note: {note}")
+            self.stdout.write(f"Note: {one_line(note)}")
         if options["wait"]:
             sys.exit(self._wait(taken))
         if not something_works():

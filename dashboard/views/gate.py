@@ -18,14 +18,13 @@ from dashboard.texts import head
 from dashboard.views.fragments import live_page
 from loops.core.lifecycle import StopReason
 from loops.figures import in_words, item_status
-from loops.gates import MOST_ROUNDS, BadDecision, NotPossibleNow, decide
+from loops.gates import MOST_ROUNDS, USUAL_ROUNDS, BadDecision, NotPossibleNow, decide
 from loops.models import Decision, Escalation, EscalationStatus
 from loops.store.days import CAPPED
 from loops.store.runs import MovedOn
 
 PAGE = 50
 CODE_LINES = 400
-USUAL_ROUNDS = 2
 _NO_FINDING = ("asks", "raises_graph", "raises_day")
 _WORDS_FOR: dict[str, str] = {
     StopReason.APPROVAL: "To reject it: why, and what to do instead",
@@ -71,7 +70,7 @@ def _decide(request: HttpRequest, pk: int) -> HttpResponse:
             digest=request.POST.get("digest", ""),
             user=request.user,
             guidance=typed["guidance"].replace("\r\n", "\n").replace("\0", ""),
-            iterations=_rounds(typed["iterations"]),
+            iterations=_rounds(request.POST.get("iterations")),
         )
     except Escalation.DoesNotExist as error:
         raise Http404 from error
@@ -83,8 +82,10 @@ def _decide(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("gate-item", pk=pk)
 
 
-def _rounds(text: str) -> int:
-    """The number, or 0, which the gate refuses at its field."""
+def _rounds(text: str | None) -> int | None:
+    """The number, or 0, which the gate refuses at its field; None without the field."""
+    if text is None:
+        return None
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
 
 

@@ -31,7 +31,7 @@ def new_task(request: HttpRequest, name: str = "") -> HttpResponse:
     pattern = _pattern(name)
     sent = request.method == "POST"
     form = TaskForm(pattern, request.POST if sent else None)
-    if sent and form.is_valid():
+    if sent:
         task = _accept(request, form)
         if task is not None:
             return redirect(f"{reverse('task', args=[task.pk])}?created")
@@ -57,17 +57,17 @@ def _pattern(name: str) -> Pattern[Any, Any]:
 def _accept(request: HttpRequest, form: TaskForm) -> Task | None:
     """The task, or None with the problems on the form."""
     assert isinstance(request.user, User)  # noqa: S101 - login_required has seen to it
+    unread = form.unread()
     asked = form.request()
     chosen = request.POST.get("project", "")
     project = Project.objects.filter(slug=chosen).first() if chosen else default_project()
     try:
         if project is None:
             raise Http404
-        return accept(
-            asked, project=project, user=request.user, request_key=_key(request, asked, project)
-        )
+        key = _key(request, asked, project)
+        return accept(asked, project=project, user=request.user, request_key=key, unread=unread)
     except Refused as error:
-        form.add_problems(error.problems)
+        form.add_problems(problem for problem in error.problems if problem not in unread)
     except KeyReused:
         message = (
             "This form was sent before with other contents. Send it again to start a second task."

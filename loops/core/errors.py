@@ -9,7 +9,7 @@ class LoopwardenError(Exception):
     """Something went wrong in Loopwarden."""
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(message or (self.__doc__ or "").strip())
+        super().__init__(message or (self.__doc__ or "").strip().partition("\n\n")[0])
 
 
 class ContractError(LoopwardenError):
@@ -91,7 +91,7 @@ class NoProgress(LimitReached):
 
 
 class AgentFault(LoopwardenError):
-    """The agent gave no usable answer. The attempt ends as an error and costs no round (S0-G4).
+    """The agent gave no usable answer. The attempt ends as an error and costs no round.
 
     `tokens` and `cost_microusd` are what the call is known to have used; None means that it may
     have been billed and nobody knows how much. `retry_after` is the provider's own wish in seconds.
@@ -122,11 +122,11 @@ class AgentUnusable(AgentFault):
 
 
 class Truncated(AgentFault):
-    """The answer was cut off at max_tokens: it is neither code nor a verdict (S0-15)."""
+    """The answer was cut off at max_tokens, so nothing of it is used."""
 
 
 class EmptyAnswer(AgentFault):
-    """The answer is empty: it is neither code nor a verdict (S0-16)."""
+    """The answer is empty, so there is nothing to use."""
 
 
 class FormatFault(LoopwardenError):
@@ -146,7 +146,7 @@ class WorkspaceFault(LoopwardenError):
 
 
 class UndoFailed(WorkspaceFault):
-    """What an attempt did cannot be taken back exactly: the run stops for a person (S4-G3)."""
+    """What an attempt did cannot be taken back exactly: the run stops for a person."""
 
 
 class CommandFault(LoopwardenError):

@@ -22,7 +22,7 @@ _HOW = "Send the complete result in exactly one fenced code block that starts at
 
 
 class UnusableAnswer(FormatFault):
-    """The coder's answer holds no single code block that could be kept (S0-G1).
+    """The coder's answer holds no single code block that could be kept.
 
     `code` is one of no_code_block, more_than_one_code_block, unclosed_code_block,
     nested_code_block, bad_character.

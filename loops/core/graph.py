@@ -98,7 +98,7 @@ class Graph:
     @property
     def loops(self) -> tuple[str, ...]:
         """Every node but the governor."""
-        return tuple(name for name in self.nodes if name != self.governor)
+        return tuple(name for name in self.nodes if not self.governor or name != self.governor)
 
     def before(self, name: str) -> tuple[str, ...]:
         """What the node waits for directly."""

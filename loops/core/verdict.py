@@ -48,7 +48,7 @@ class Verdict:
 
 
 class InvalidVerdict(FormatFault):
-    """The reviewer's text is no verdict. That is the reviewer's fault, never the coder's (S0-9).
+    """The reviewer's text is no verdict. That is the reviewer's fault, never the coder's.
 
     `code` is one of empty, not_json, not_an_object, duplicate_key, missing_verdict,
     bad_verdict_value, missing_reasons, bad_reasons_type, no_reasons, blank_reason, extra_key,

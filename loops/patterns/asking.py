@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Refused(CannotGoOn):
-    """The agent declined to answer (S0-14)."""
+    """The agent declined to answer. The message is the sentence for people."""
 
     cause = StopReason.REFUSAL
 

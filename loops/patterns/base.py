@@ -54,6 +54,14 @@ class Misfit:
     message: str
 
 
+class SpecFault(ContractError):
+    """Fields of the spec are well formed and still cannot be used."""
+
+    def __init__(self, field: str, *messages: str) -> None:
+        super().__init__("; ".join(f"spec.{field}: {message}" for message in messages))
+        self.misfits = [Misfit(field=f"spec.{field}", message=message) for message in messages]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     """What a person decided on something that the loop had asked (`Ask`)."""
@@ -181,27 +189,59 @@ class Pattern(Generic[SpecT, StateT]):
         return state.model_dump(mode="json")
 
     def misfits(
-        self, spec: SpecT, *, iterations: int, roles: Collection[str], has_workspace: bool
+        self,
+        spec: SpecT | None,
+        *,
+        iterations: int | None,
+        roles: Collection[str],
+        has_workspace: bool,
     ) -> list[Misfit]:
-        """Everything that keeps a task with this spec from being carried out."""
-        found = []
+        """Everything that keeps a task from being carried out.
+
+        A spec or a number that is wrong in itself is None: then only what holds for every one is
+        looked at.
+        """
+        needs = self._least() if spec is None else self.needs(spec)
+        return [
+            *self._spec_misfits(spec),
+            *self._role_misfits(needs, roles),
+            *self._workspace_misfits(needs, has_workspace=has_workspace),
+            *self._iteration_misfits(spec, iterations),
+        ]
+
+    def _least(self) -> Needs:
+        """What every spec needs."""
+        always = frozenset(role for role, needed in self.roles.items() if needed)
+        return Needs(roles=always, workspace=self.uses_workspace == "required")
+
+    def _spec_misfits(self, spec: SpecT | None) -> list[Misfit]:
         try:
-            self.initial(spec)
+            if spec is not None:
+                self.initial(spec)
+        except SpecFault as fault:
+            return fault.misfits
         except ContractError as error:
-            found.append(Misfit(field="spec", message=str(error)))
-        needs = self.needs(spec)
-        for role in sorted(needs.roles - set(roles)):
-            message = "is missing: name an agent profile"
-            found.append(Misfit(field=f"agents.{role}", message=message))
+            return [Misfit(field="spec", message=str(error))]
+        return []
+
+    def _role_misfits(self, needs: Needs, roles: Collection[str]) -> list[Misfit]:
+        message = "is missing: name an agent profile"
+        missing = sorted(needs.roles - set(roles))
+        return [Misfit(field=f"agents.{role}", message=message) for role in missing]
+
+    def _workspace_misfits(self, needs: Needs, *, has_workspace: bool) -> list[Misfit]:
         if needs.workspace and not has_workspace:
             message = f"{self.name} works on a repository: name its path"
-            found.append(Misfit(field="source.repo", message=message))
-        if has_workspace and self.uses_workspace == "none":
+        elif has_workspace and self.uses_workspace == "none":
             message = f"{self.name} does not use a repository: leave it out"
-            found.append(Misfit(field="source.repo", message=message))
+        else:
+            return []
+        return [Misfit(field="source.repo", message=message)]
+
+    def _iteration_misfits(self, spec: SpecT | None, iterations: int | None) -> list[Misfit]:
+        if iterations is None:
+            return []
+        problem = "" if spec is None else self.iterations_problem(spec, iterations)
         if self.max_iterations is not None and iterations > self.max_iterations:
-            message = f"must be at most {self.max_iterations} for {self.name}, not {iterations}"
-            found.append(Misfit(field="limits.iterations", message=message))
-        elif problem := self.iterations_problem(spec, iterations):
-            found.append(Misfit(field="limits.iterations", message=problem))
-        return found
+            problem = f"must be at most {self.max_iterations} for {self.name}, not {iterations}"
+        return [Misfit(field="limits.iterations", message=problem)] if problem else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -12,11 +11,13 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from loops.core.contract import LoopContract
 from loops.core.effects import Effects
-from loops.core.errors import ContractError
+from loops.core.errors import ContractError, FormatFault
 from loops.core.limits import Limits
-from loops.patterns.base import BuildInfo, JsonObject, Needs, Pattern, SpecModel
+from loops.core.strict_json import read_object
+from loops.patterns.base import BuildInfo, JsonObject, Needs, Pattern, SpecFault, SpecModel
 from loops.patterns.stalls import IdleAttempts, Returns, SameActions, SameFindings, Watcher
 from loops.patterns.traced import KEY, Traced, loaded, traced
+from loops.patterns.wrong_fields import wrong_fields
 
 Builder = Callable[[dict[str, Any], BuildInfo, Effects], LoopContract[Any]]
 
@@ -67,13 +68,15 @@ class Spec(SpecModel):
     @field_validator("arguments")
     @classmethod
     def _json_object(cls, arguments: str) -> str:
-        try:
-            loaded = json.loads(arguments)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"arguments are no JSON: {error}") from error
-        if not isinstance(loaded, dict):
-            raise ValueError("arguments must be one JSON object")
+        _arguments(arguments)
         return arguments
+
+
+def _arguments(text: str) -> JsonObject:
+    try:
+        return read_object(text, shape="one JSON object", fault=FormatFault)
+    except FormatFault as fault:
+        raise ValueError(str(fault).replace("The answer", "The text")) from fault
 
 
 class _Shut:
@@ -89,16 +92,33 @@ _SHUT = Effects(
 
 
 def _built(spec: Spec, info: BuildInfo, effects: Effects) -> LoopContract[Any]:
+    """What the builder makes. Raises `SpecFault` for whatever it does instead.
+
+    It is somebody's own code: even an exit of it must not end a server or a worker.
+    """
     module, _, function = _builders[spec.builder].partition(":")
-    builder: Builder = getattr(import_module(module), function)
     try:
-        contract = builder(json.loads(spec.arguments), info, effects)
+        builder: Builder = getattr(import_module(module), function)
+        contract: object = builder(_arguments(spec.arguments), info, effects)
     except ValidationError as error:
-        raise ContractError(f"builder {spec.builder!r} refuses its arguments: {error}") from error
+        refused = (str(one) for one in wrong_fields(error, noun="argument"))
+        raise SpecFault("arguments", *refused) from error
+    except (Exception, SystemExit) as error:
+        said = f"{type(error).__name__}: {error}".removesuffix(": ")
+        message = f"{spec.builder!r} failed and built nothing ({said})"
+        raise SpecFault("builder", message) from error
+    return _checked(spec.builder, contract)
+
+
+def _checked(name: str, contract: object) -> LoopContract[Any]:
+    if not isinstance(contract, LoopContract):
+        kind = type(contract).__name__
+        raise SpecFault("builder", f"{name!r} must return a LoopContract, it returned {kind}")
     if not isinstance(contract.initial_state, BaseModel):
-        raise ContractError(f"the state of builder {spec.builder!r} must be a pydantic model")
+        raise SpecFault("builder", f"the state of {name!r} must be a pydantic model")
     if KEY in type(contract.initial_state).model_fields:
-        raise ContractError(f"the state must not have a field called {KEY!r}: rename it")
+        message = f"the state of {name!r} must not have a field called {KEY!r}: rename it"
+        raise SpecFault("builder", message)
     return contract
 
 

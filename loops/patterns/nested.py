@@ -24,7 +24,7 @@ class CheckFixOutput:
 
 
 class CheckFixError(LoopwardenError):
-    """The loop ended with a red check; the message is its exact error (S3-3).
+    """The loop ended with a red check; the message is its exact error.
 
     A loop of your own may have a subclass, so that callers can tell loops apart (S3-8).
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -28,13 +29,15 @@ from loops.models import (
     Task,
 )
 from loops.patterns import UnknownPattern, all_patterns, get
-from loops.patterns.base import Pattern
+from loops.patterns.base import Pattern, SpecModel
+from loops.patterns.wrong_fields import WrongField, wrong_fields
 from loops.store import events, lanes
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 TITLE_LENGTH = 200
+NO_TEXT = "contains a NUL or half of a surrogate pair, which is no text"
 LIMIT_NAMES = tuple(item.name for item in fields(Limits))
 
 
@@ -98,18 +101,49 @@ def problems_of(submission: Submission) -> list[Problem]:
     try:
         pattern = get(submission.pattern)
     except UnknownPattern:
-        known = [pattern.name for pattern in all_patterns()]
-        message = f"unknown pattern {submission.pattern!r}{_guess(submission.pattern, known)}"
-        return [*found, Problem(field="pattern", code="unknown", message=message)]
-    found += _spec_problems(pattern, submission.spec)
-    found += _limit_problems(pattern, submission.limits)
+        pattern = None
+        found.append(_pattern_problem(submission.pattern))
+    spec, wrong = (None, []) if pattern is None else _read_spec(pattern, submission.spec)
+    usual = 3 if pattern is None else pattern.default_limits.iterations
+    found += [*wrong, *_limit_problems(submission.limits, usual)]
     found += _agent_problems(pattern, submission)
-    if not any(problem.field.startswith(("spec", "limits")) for problem in found):
-        found += _misfits(pattern, submission)
+    if pattern is not None:
+        found += _misfits(pattern, spec, submission, found)
     if submission.on_limit and submission.on_limit not in OnLimit.values:
         message = "must be `gate` or `stop`"
         found.append(Problem(field="on_limit", code="unknown", message=message))
     return found
+
+
+def together(unread: Sequence[Problem], found: Iterable[Problem]) -> list[Problem]:
+    """What could not be read, and all that was found beside it.
+
+    What is said of a field that was not read is said of a value that nobody sent.
+    """
+    shut = {problem.field for problem in unread}
+    return [*unread, *(problem for problem in found if not shut.intersection(_path(problem)))]
+
+
+def text_problem(field: str) -> Problem:
+    """A text that no database takes."""
+    return Problem(field=field, code="bad_text", message=NO_TEXT)
+
+
+def _path(problem: Problem) -> Iterator[str]:
+    """The field, and everything that it lies in."""
+    name = problem.field
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
+
+
+def _pattern_problem(name: str) -> Problem:
+    known = [pattern.name for pattern in all_patterns()]
+    if not name:
+        message = f"is missing{_guess(name, known)}"
+        return Problem(field="pattern", code="missing", message=message)
+    message = f"unknown pattern {name!r}{_guess(name, known)}"
+    return Problem(field="pattern", code="unknown", message=message)
 
 
 def submit(
@@ -236,28 +270,23 @@ def _title_problems(submission: Submission) -> list[Problem]:
     return []
 
 
-def _spec_problems(pattern: Pattern[Any, Any], spec: dict[str, Any]) -> list[Problem]:
+def _read_spec(
+    pattern: Pattern[Any, Any], spec: dict[str, Any]
+) -> tuple[SpecModel | None, list[Problem]]:
     known = list(pattern.spec.model_fields)
     try:
-        pattern.spec(**spec)
+        return pattern.spec(**spec), []
     except ValidationError as error:
-        return [_spec_problem(item, known) for item in error.errors(include_url=False)]
-    return []
+        return None, [_spec_problem(wrong, known) for wrong in wrong_fields(error)]
 
 
-def _spec_problem(item: Any, known: list[str]) -> Problem:
-    name = ".".join(str(part) for part in item["loc"])
-    message = str(item["msg"]).removeprefix("Value error, ")
-    if item["type"] == "extra_forbidden":
-        message = f"there is no such field{_guess(name, known)}"
-    elif item["type"] == "missing":
-        message = "is missing"
-    return Problem(
-        field=f"spec.{name}" if name else "spec", code=str(item["type"]), message=message
-    )
+def _spec_problem(wrong: WrongField, known: list[str]) -> Problem:
+    guess = _guess(wrong.name, known) if wrong.code == "extra_forbidden" else ""
+    name = f"spec.{wrong.name}" if wrong.where else "spec"
+    return Problem(field=name, code=wrong.code, message=f"{wrong.message}{guess}")
 
 
-def _limit_problems(pattern: Pattern[Any, Any], limits: dict[str, Any]) -> list[Problem]:
+def _limit_problems(limits: dict[str, Any], usual: int) -> list[Problem]:
     found = [
         Problem(
             field=f"limits.{name}",
@@ -268,27 +297,23 @@ def _limit_problems(pattern: Pattern[Any, Any], limits: dict[str, Any]) -> list[
         if name not in LIMIT_NAMES
     ]
     if limits.get("iterations") is None:
-        usual = pattern.default_limits.iterations
         message = f"is missing: say how many iterations are allowed, for example {usual}"
         found.append(Problem(field="limits.iterations", code="missing", message=message))
-        return found
-    for name, value in limits.items():
+    for name in LIMIT_NAMES:
         try:
-            Limits(**{"iterations": 1, name: value})
+            Limits(**{"iterations": 1} | ({} if limits.get(name) is None else {name: limits[name]}))
         except ContractError as error:
             message = str(error).removeprefix(f"limits.{name} ")
             found.append(Problem(field=f"limits.{name}", code="out_of_range", message=message))
-        except TypeError:
-            continue  # an unknown name, reported above
     return found
 
 
-def _agent_problems(pattern: Pattern[Any, Any], submission: Submission) -> list[Problem]:
+def _agent_problems(pattern: Pattern[Any, Any] | None, submission: Submission) -> list[Problem]:
     names = set(submission.agents.values())
     known = set(AgentProfile.objects.filter(name__in=names).values_list("name", flat=True))
     found = []
     for role, name in submission.agents.items():
-        if role not in pattern.roles and not pattern.open_roles:
+        if pattern is not None and role not in pattern.roles and not pattern.open_roles:
             message = f"{pattern.name} has no such role{_guess(role, list(pattern.roles))}"
         elif name not in known:
             message = f"there is no agent profile {name!r}"
@@ -298,10 +323,17 @@ def _agent_problems(pattern: Pattern[Any, Any], submission: Submission) -> list[
     return found
 
 
-def _misfits(pattern: Pattern[Any, Any], submission: Submission) -> list[Problem]:
+def _misfits(
+    pattern: Pattern[Any, Any],
+    spec: SpecModel | None,
+    submission: Submission,
+    found: Sequence[Problem],
+) -> list[Problem]:
+    """What does not fit together, as far as its parts are right in themselves."""
+    counted = all(problem.field != "limits.iterations" for problem in found)
     misfits = pattern.misfits(
-        pattern.spec(**submission.spec),
-        iterations=submission.limits["iterations"],
+        spec,
+        iterations=submission.limits["iterations"] if counted else None,
         roles=submission.agents,
         has_workspace=submission.source is not None,
     )

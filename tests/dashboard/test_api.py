@@ -62,6 +62,7 @@ def test_a_submitted_task_is_accepted_with_its_run(
     assert response["Location"] == f"/api/v1/tasks/{body['id']}"
     assert body["run"]["status"] == "queued"
     assert body["limits"]["cost"] == {"amount": "2.500000", "currency": "USD"}
+    assert body.pop("notes") == []
     assert api.get(response["Location"]).json() == body
     assert api.get(f"/api/v1/tasks/{body['key']}").json() == body
     assert body["created_at"].endswith("Z")
@@ -144,6 +145,35 @@ def test_cancel_is_accepted_and_twice_is_no_error(api: Client, project: Project)
         assert response.json()["status"] == "cancelled"
 
 
+def test_what_to_know_of_a_task_is_said_when_it_is_taken(
+    api: Client, profiles: list[AgentProfile]
+) -> None:
+    same = {**BODY, "agents": dict.fromkeys(("coder", "reviewer"), "local-model")}
+    made = post(api, "/tasks", {**same, "limits": {"iterations": 3}}).json()
+    assert made["notes"] == ["coder and reviewer are the same model: they share blind spots"]
+    assert post(api, "/tasks", BODY).json()["notes"] == []
+
+
+def test_a_relative_repository_is_refused(
+    api: Client, pages: Client, project: Project, profiles: list[AgentProfile]
+) -> None:
+    asked = {
+        "pattern": "one_pass",
+        "title": "x",
+        "spec": {"command": "true"},
+        "limits": {"iterations": 1},
+    }
+    for repo in ("../app", ".", "~", "app"):
+        body = {**asked, "source": {"repo": repo}}
+        (error,) = problem(post(api, "/tasks", body), 400, "refused")["errors"]
+        assert error["pointer"] == "/source/repo"
+        assert error["detail"] == f"{repo} is no whole path: give it from the root on, /..."
+        typed = {"title": "x", "spec.command": "true", "limits.iterations": "1", "on_limit": "stop"}
+        page = pages.post("/tasks/new/one_pass/", {**typed, "source.repo": repo})
+        assert page.status_code == 400
+        assert "is no whole path" in page.content.decode()
+
+
 def test_all_problems_of_a_task_come_at_once_with_pointers(api: Client) -> None:
     body = {**BODY, "title": "", "spec": {"taks": "x"}, "limits": {"iterations": 0}}
     found = problem(post(api, "/tasks", body), 400, "refused")["errors"]
@@ -168,16 +198,63 @@ def test_all_problems_of_a_task_come_at_once_with_pointers(api: Client) -> None:
     ],
 )
 def test_a_wrong_field_is_named(
-    api: Client, change: dict[str, Any], pointer: str, detail: str
+    api: Client,
+    profiles: list[AgentProfile],
+    change: dict[str, Any],
+    pointer: str,
+    detail: str,
 ) -> None:
     found = problem(post(api, "/tasks", {**BODY, **change}), 400, "invalid")["errors"]
-    assert [error["pointer"] for error in found] == [pointer]
+    assert found[0]["pointer"] == pointer
     assert detail in found[0]["detail"]
 
 
 def test_a_missing_field_is_named(api: Client) -> None:
-    found = problem(post(api, "/tasks", {"title": "x"}), 400, "invalid")["errors"]
-    assert found == [{"pointer": "/pattern", "code": "missing", "detail": "is missing"}]
+    found = problem(post(api, "/tasks", {"title": "x"}), 400, "refused")["errors"]
+    assert [error["pointer"] for error in found] == ["/pattern", "/limits/iterations"]
+    assert found[0]["detail"].startswith("is missing; there are: check_fix, coder_reviewer, ")
+
+
+PROBLEMS_BESIDE_EACH_OTHER: list[tuple[dict[str, Any], list[str]]] = [
+    (
+        {
+            "spec": {"task": "", "zzz": 1},
+            "limits": {"iterations": 0, "cost": {"amount": "1", "currency": "EUR"}},
+            "agents": {"coder": "nope"},
+        },
+        [
+            "/limits/cost/currency",
+            "/spec/task",
+            "/spec/zzz",
+            "/limits/iterations",
+            "/agents/coder",
+            "/agents/reviewer",
+        ],
+    ),
+    (
+        {"title": "a\0b", "spec": {"task": 5}, "agents": {"coder": 5}, "source": []},
+        ["/title", "/agents/coder", "/source", "/spec/task", "/agents/reviewer"],
+    ),
+    (
+        {"pattern": 5, "agents": {"coder": "nope\0"}, "on_limit": "ask", "limits": []},
+        ["/agents/coder", "/pattern", "/limits", "/on_limit"],
+    ),
+    ({"spec": "x", "agents": []}, ["/spec", "/agents"]),
+    ({"priority": "high", "source": {"repo": "/no\0where"}}, ["/source/repo", "/priority"]),
+    (
+        {"limits": {"iterations": "3", "cost": {"amount": "x"}}, "title": " "},
+        ["/limits/iterations", "/limits/cost/amount", "/limits/cost/currency", "/title"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "pointers"), PROBLEMS_BESIDE_EACH_OTHER)
+def test_a_wrong_type_hides_no_other_problem(
+    change: dict[str, Any], pointers: list[str], api: Client, profiles: list[AgentProfile]
+) -> None:
+    found = problem(post(api, "/tasks", {**BODY, **change}), 400, "invalid")["errors"]
+    assert [error["pointer"] for error in found] == pointers
+    assert not Task.objects.exists()
 
 
 @pytest.mark.parametrize(
@@ -193,9 +270,9 @@ def test_a_missing_field_is_named(api: Client) -> None:
         ('{"spec": ' + "[" * 40 + "]" * 40 + "}", 400, "too_deep"),
         ("[" * 100_000, 400, "too_deep"),
         ('{"title": "' + "x" * 1_000_001 + '"}', 413, "too_large"),
-        ('{"title": "\\u0000"}', 400, "bad_text"),
-        ('{"title": "\\ud800"}', 400, "bad_text"),
-        ('{"\\ud800": 1}', 400, "bad_text"),
+        ('{"title": "\\u0000"}', 400, "invalid"),
+        ('{"title": "\\ud800"}', 400, "invalid"),
+        ('{"\\ud800": 1}', 400, "invalid"),
     ],
     ids=lambda value: str(value)[:24],
 )

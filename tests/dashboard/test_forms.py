@@ -115,6 +115,26 @@ def test_all_problems_stand_at_their_fields_and_what_was_typed_stays(
     assert not Task.objects.exists()
 
 
+def test_a_field_that_cannot_be_read_hides_no_other_problem(
+    pages: Client, project: Project, profiles: list[AgentProfile]
+) -> None:
+    typed = {"title": "a\0b", "limits.iterations": "many", "spec.task": "", "on_limit": "gate"}
+    answer = pages.post("/tasks/new/coder_reviewer/", typed)
+    read = text_of(answer.content.decode())
+    assert (answer.status_code, Task.objects.count()) == (400, 0)
+    assert "Null characters are not allowed" in read
+    assert "Enter a whole number" in read
+    assert read.count("is missing: name an agent profile") == 4  # beside the field, and on top
+    form = answer.context["form"]
+    assert {name: len(texts) for name, texts in form.errors.items()} == {
+        "title": 1,
+        "limits.iterations": 1,
+        "spec.task": 1,
+        "agents.coder": 1,
+        "agents.reviewer": 1,
+    }
+
+
 def test_a_cost_cap_needs_a_price_and_says_so_at_the_agent(
     pages: Client, project: Project, profiles: list[AgentProfile]
 ) -> None:

@@ -19,7 +19,7 @@ from dashboard.api.graph_bodies import read_graph
 from dashboard.documents import Unreadable, read_document
 from dashboard.graph_progress import follow_graph, results, table
 from loops import clock
-from loops.models import Escalation, Graph, GraphGrant, Project, Task
+from loops.models import AgentProfile, Escalation, Graph, GraphGrant, Project, Task
 from loops.store.submit import Refused
 from tests.dashboard.test_pages import text_of
 from tests.engine import graph_scenes as g
@@ -214,6 +214,7 @@ def test_s1_x06_every_problem_of_the_document_comes_at_once_with_its_pointer(
             "docs": {**TASK, "spec": {"builder": "nobody"}},
             "files": {**TASK, "source": {"repo": "/x", "from": "docs"}},
             "odd": 3,
+            "e": {"pattern": "coder_reviewer", "spec": {"task": ""}, "priority": "high"},
         },
         "edges": [{"from": "build", "to": "moon", "kind": "wish"}, {"frm": "docs", "to": "build"}],
     }
@@ -231,12 +232,46 @@ def test_s1_x06_every_problem_of_the_document_comes_at_once_with_its_pointer(
         "/nodes/build/specs",
         "/nodes/files/source",
         "/nodes/odd",
+        "/nodes/e/priority",
         "/title",
         "/governor",
+        "/nodes/build/limits/iterations",
         "/nodes/docs/spec/builder",
+        "/nodes/e/spec/task",
+        "/nodes/e/limits/iterations",
+        "/nodes/e/agents/coder",
+        "/nodes/e/agents/reviewer",
     ]
     assert found["/nodes/build/specs"].endswith("did you mean spec?")
     assert found["/edges/1/frm"].endswith("did you mean from?")
+
+
+def test_an_empty_name_is_pointed_at_where_it_stands(bearer: dict[str, str]) -> None:
+    answer = _post(bearer, {"title": "x", "nodes": {"": {"pattern": "nothing"}}, "edges": [5]})
+    errors = {error["pointer"]: error["detail"] for error in answer.json()["errors"]}
+    assert list(errors) == ["/edges/0", "/nodes/", "/nodes//pattern", "/nodes//limits/iterations"]
+    assert (errors["/edges/0"], errors["/nodes/"]) == ("must be an object", "has no name")
+
+
+def test_what_to_know_of_its_tasks_is_said_when_a_graph_is_taken(bearer: dict[str, str]) -> None:
+    for name in ("one", "two"):
+        scenes.agent(name, name, "x")
+        AgentProfile.objects.filter(name=name).update(provider="command", config={"argv": ["m"]})
+    pair = {"agents": {"coder": "one", "reviewer": "two"}, "limits": {"iterations": 1}}
+    node = {"pattern": "coder_reviewer", "spec": {"task": "x"}, **pair}
+    made = _post(bearer, {"title": "x", "nodes": {"a": node, "b": TASK}})
+    said = "reviewer and coder are the same model: they share blind spots"
+    assert made.status_code == 202, made.content
+    (note,) = made.json()["notes"]
+    assert note in {f"a: {said}", f"a: {said.replace('reviewer and coder', 'coder and reviewer')}"}
+
+
+def test_a_relative_repository_is_refused_over_http(bearer: dict[str, str]) -> None:
+    for repo in ("../app", ".", "~/app"):
+        node = {**TASK, "source": {"repo": repo}}
+        errors = _post(bearer, {"title": "x", "nodes": {"a": node}}).json()["errors"]
+        assert [error["pointer"] for error in errors] == ["/nodes/a/source/repo"]
+        assert "give it from the root on" in errors[0]["detail"]
 
 
 def test_the_page_shows_nodes_edges_budget_and_what_waits(pages: Client, bob: User) -> None:

@@ -96,6 +96,32 @@ def test_it_says_what_is_wrong_with_its_field_and_stores_nothing(
     assert "submitted" not in done.stdout
 
 
+def test_titles_problems_and_sentences_cannot_steer_the_terminal(
+    shell: Shell, tmp_path: Path
+) -> None:
+    contract = ["contract", "--set", "builder=retry_feature"]
+    title = ["--title", "a\x1b[31m\nT-9 submitted: b\u202ec"]
+    done = shell("submit", *contract, *title, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "submitted: a\\x1b[31m T-9 submitted: b\\u202ec\n" in done.stdout
+    refused = shell("submit", *contract, "--set", "x\x1b]0;t\x07=1", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "spec.x\\x1b]0;t\\x07: there is no such field" in refused.stderr
+    assert not {"\x1b", "\u202e", "\x07"} & {*done.stdout, *refused.stderr}
+
+
+def test_a_spec_file_is_strict_json(shell: Shell, tmp_path: Path) -> None:
+    for text, said in [
+        ('{"builder": "a", "builder": "b"}', "the key 'builder' stands there twice"),
+        ('{"builder": NaN}', "not JSON compliant"),
+        ("[" * 100_000, "nested too deeply"),
+    ]:
+        (tmp_path / "spec.json").write_text(text)
+        done = shell("submit", "contract", "--spec", "spec.json", cwd=tmp_path)
+        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+        assert "Traceback" not in done.stderr
+
+
 def test_it_refuses_a_repository_outside_of_the_folders_that_are_set(
     shell: Shell, repo: Path, tmp_path: Path
 ) -> None:

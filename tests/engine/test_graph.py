@@ -155,6 +155,8 @@ def test_s1_x10_s1_05_a_change_of_the_goal_makes_a_successor_and_the_aim_stays()
     g.drive(graph)
     with pytest.raises(BadDecision, match="new goal"):
         g.govern(graph, "change_goal", " ")
+    with pytest.raises(BadDecision, match="this is the goal already"):
+        g.govern(graph, "change_goal", f" {graph.aim.replace(' ', '  ')}\n")
     g.govern(graph, "change_goal", " Ship half. ")
     graphs.run_pass()
     old = Graph.objects.get(pk=graph.pk)

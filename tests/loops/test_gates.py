@@ -251,3 +251,29 @@ def test_continuing_after_the_cost_limit_grants_as_much_again_as_the_packet_said
     run = scenes.drive(run)
     assert (run.status, run.limit_cost_microusd) == ("succeeded", 14_000)
     assert list(run.grants.order_by("id").values_list("cost_microusd", flat=True)) == [7_000, 7_000]
+
+
+@pytest.mark.parametrize(
+    ("guidance", "words"), [("", "continue"), (WORDS, "continue with guidance")]
+)
+def test_who_comes_second_hears_what_the_first_one_did(guidance: str, words: str) -> None:
+    item = _parked(iterations=1)
+    Escalation.objects.filter(pk=item.pk).update(cause=StopReason.YIELD)
+    _decide(item, guidance=guidance)
+    with pytest.raises(NotPossibleNow, match=f"ada was first: {words}\\."):
+        _decide(item, "close")
+
+
+def test_a_pause_with_rounds_left_takes_no_number_of_rounds() -> None:
+    item = _parked(iterations=1)
+    Escalation.objects.filter(pk=item.pk).update(cause=StopReason.YIELD)
+    with pytest.raises(BadDecision, match="grants no rounds") as caught:
+        _decide(item, iterations=5)
+    assert caught.value.field == "iterations"
+    assert _decide(item).granted_iterations == 0
+
+
+def test_a_pause_at_the_cap_grants_the_usual_rounds() -> None:
+    item = _parked(iterations=3)
+    Escalation.objects.filter(pk=item.pk).update(cause=StopReason.YIELD)
+    assert _decide(item).granted_iterations == gates.USUAL_ROUNDS

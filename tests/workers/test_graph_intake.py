@@ -47,6 +47,7 @@ def test_s1_x06_every_problem_of_graph_and_nodes_is_reported_at_once(tmp_path: P
         "limits.tokens",
         "nodes.build.title",
         "nodes.build.spec.checks",
+        "nodes.build.source.repo",
         "nodes.b.c.limits.iterations",
         "nodes.b.c.agents.worker",
         "nodes.review.pattern",

@@ -83,8 +83,23 @@ def test_every_problem_is_reported_at_once_with_the_name_of_its_field(tmp_path: 
         "limits.iterations": "out_of_range",
         "agents.coder": "unknown",
         "agents.painter": "unknown",
+        "agents.reviewer": "does_not_fit",
         "on_limit": "unknown",
         "source.repo": "unusable",
+    }
+
+
+def test_a_text_that_no_database_takes_hides_no_other_problem() -> None:
+    request = _pair(
+        title="a\0b", spec={"task": "\ud800"}, limits={}, agents={"coder": "x\0"}, repo="\0"
+    )
+    assert _problems(request) == {
+        "title": "bad_text",
+        "spec.task": "bad_text",
+        "agents.coder": "bad_text",
+        "source.repo": "bad_text",
+        "limits.iterations": "missing",
+        "agents.reviewer": "does_not_fit",
     }
 
 

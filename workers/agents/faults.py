@@ -98,16 +98,18 @@ def fault_of(error: Exception, *, secret: str) -> AgentFault:
         return ConnectionLost()
     if isinstance(error, httpx2.HTTPError):
         return ConnectionLost()
-    # The message may quote the answer, and with it what the model thought.
-    return MalformedAnswer(f"{MalformedAnswer.__doc__} ({type(error).__name__})")
+    # Its message may quote the answer, and with it what the model thought.
+    return MalformedAnswer()
 
 
 def _of_status(error: anthropic.APIStatusError, secret: str) -> AgentFault:
     status, kind = error.status_code, str(error.type or "")
     said = clean(error.api_message or "").replace(secret, "[key]")[:_SHOWN_CHARACTERS]
-    message = " ".join(part for part in (f"HTTP {status}", kind, said) if part)
+    # An error in the middle of a stream comes after the status of a success.
+    shown = "" if status == 200 else f"HTTP {status}"
+    message = " ".join(part for part in (shown, kind, said) if part)
     billed: dict[str, Any] = _NOTHING if status in _UNBILLED else {}
-    if status == 200:  # the error came in the middle of the stream
+    if status == 200:
         status = _STATUS_OF.get(kind, status)
     wait = _retry_after(error.response.headers)
     if status == 429 or kind == "rate_limit_error":

@@ -5,13 +5,14 @@ from __future__ import annotations
 import getpass
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from loops.models import Project, Run
 from loops.store.holds import Request, Target
+from loops.terminal import TerminalCommand
 
 
-class HoldingCommand(BaseCommand):
+class HoldingCommand(TerminalCommand):
     """Names one target and gives a reason."""
 
     knows_switch = False

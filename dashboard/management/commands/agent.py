@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-import json
+import re
 from argparse import ArgumentParser
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from pydantic import ValidationError
 
+from dashboard.documents import Unreadable, read_document
 from loops.admission import at_once, rests
+from loops.core.text import cleaned, one_line
 from loops.models import AgentProfile
+from loops.patterns.wrong_fields import wrong_fields
+from loops.store.submit import NO_TEXT
+from loops.terminal import TerminalCommand
 from workers import agents
 from workers.profiles import provider_of
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
+"""As much as its column holds; it stands in commands, pages and the names of slots."""
+_SHOWN = 60
+_MOST_RUNNING = 100_000
+_DEAREST = 1_000_000
 _RESTED: dict[str, Any] = {"strikes": 0, "resting_until": None, "last_overload": ""}
 """Who sets a profile has mended what was wrong with it."""
 
 
-class Command(BaseCommand):
+class Command(TerminalCommand):
     """Lists, sets and removes agent profiles."""
 
     help = (
@@ -58,7 +68,7 @@ class Command(BaseCommand):
     def _list(self) -> None:
         for profile in AgentProfile.objects.order_by("name"):
             line = [profile.name, profile.provider, _price(profile), *_state(profile)]
-            self.stdout.write("  ".join(line))
+            self.stdout.write(one_line("  ".join(line)))
 
     def _remove(self, name: str) -> None:
         removed, _ = AgentProfile.objects.filter(name=name).delete()
@@ -67,12 +77,13 @@ class Command(BaseCommand):
         self.stdout.write(f"{name} removed")
 
     def _set(self, options: dict[str, Any]) -> None:
+        name = _name(options["name"])
         config = _config(options["provider"], options["config"])
         incoming, outgoing = _prices(options["price"])
-        if options["max_running"] < 1:
-            raise CommandError("--max-running: must be at least 1")
+        if not 1 <= options["max_running"] <= _MOST_RUNNING:
+            raise CommandError(f"--max-running: must be from 1 to {_MOST_RUNNING}")
         AgentProfile.objects.update_or_create(
-            name=options["name"],
+            name=name,
             defaults={
                 "provider": options["provider"],
                 "config": config,
@@ -82,7 +93,17 @@ class Command(BaseCommand):
                 **_RESTED,
             },
         )
-        self.stdout.write(f"{options['name']} is set")
+        self.stdout.write(f"{name} is set")
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        message = (
+            f"name: {text[:_SHOWN]!r} will not do; take up to 50 letters, digits, points,"
+            " underscores and hyphens, with a letter or digit first"
+        )
+        raise CommandError(message)
+    return text
 
 
 def _state(profile: AgentProfile) -> list[str]:
@@ -106,17 +127,17 @@ def _price(profile: AgentProfile) -> str:
 
 def _config(provider: str, text: str) -> dict[str, Any]:
     try:
-        config = json.loads(text)
-    except ValueError as error:
+        config = read_document(text, is_json=True)
+    except Unreadable as error:
         raise CommandError(f"--config: is no JSON: {error}") from error
     if not isinstance(config, dict):
         raise CommandError("--config: must be a JSON object")
+    if bad := cleaned(config)[1]:
+        raise CommandError("\n".join(f"--config {one}: {NO_TEXT}" for one in bad))
     try:
         agents.get(provider).open(config)
     except ValidationError as error:
-        problems = [
-            f"--config {'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()
-        ]
+        problems = (f"--config {wrong}" for wrong in wrong_fields(error))
         raise CommandError("\n".join(problems)) from error
     return config
 
@@ -128,6 +149,8 @@ def _prices(given: list[str] | None) -> tuple[Decimal | None, Decimal | None]:
         incoming, outgoing = (Decimal(text) for text in given)
     except InvalidOperation as error:
         raise CommandError("--price: must be two numbers, such as 2 10") from error
-    if incoming < 0 or outgoing < 0:
-        raise CommandError("--price: must not be negative")
+    for price in (incoming, outgoing):
+        if not price.is_finite() or not 0 <= price < _DEAREST or price != round(price, 6):
+            message = f"--price: must be from 0 to below {_DEAREST}, with at most 6 decimals"
+            raise CommandError(message)
     return incoming, outgoing

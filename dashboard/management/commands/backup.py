@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from dashboard.local.backup import BackupFault, back_up
+from loops.terminal import TerminalCommand
 
 
-class Command(BaseCommand):
+class Command(TerminalCommand):
     help = "Copy the database and all artifacts into a new folder. Nothing has to stop."
 
     def add_arguments(self, parser: CommandParser) -> None:

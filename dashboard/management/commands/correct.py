@@ -8,17 +8,18 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import redis
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from loops.core.money import dollars
 from loops.models import Run
 from loops.store import ledger
 from loops.store.corrections import CannotCorrect, correct_cost
+from loops.terminal import TerminalCommand
 from workers import budgets
 from workers.agents.base import microusd
 
 
-class Command(BaseCommand):
+class Command(TerminalCommand):
     help = 'Correct what a run was charged. Example: manage.py correct T-4 -91.30 "wrong price"'
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -6,7 +6,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.utils import timezone
 
 from dashboard.demo import submit_all
@@ -17,12 +17,14 @@ from dashboard.local.standard import standard_supervisor
 from dashboard.local.supervisor import Supervisor
 from dashboard.progress import follow, table
 from dashboard.results import how_to_take
+from loops.core.text import one_line
 from loops.models import Run
+from loops.terminal import TerminalCommand
 
 EXPECTED = ("succeeded", "succeeded", "at_gate")
 
 
-class Command(BaseCommand):
+class Command(TerminalCommand):
     """Runs the demo tasks on a fresh or a used installation."""
 
     help = "Start everything on this machine, run three demo tasks and keep serving until Ctrl-C."
@@ -73,6 +75,6 @@ class Command(BaseCommand):
     def _explain(self, run: Run) -> None:
         lines = how_to_take(run)
         if lines:
-            self.stdout.write(f"\n{run.task.key} {run.task.title}")
+            self.stdout.write(f"\n{run.task.key} {one_line(run.task.title)}")
         for line in lines:
             self.stdout.write(line)

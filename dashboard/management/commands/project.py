@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from loops.core.days import zone_of
 from loops.core.errors import ContractError
@@ -15,13 +15,14 @@ from loops.core.limits import MOST_SPENT
 from loops.core.money import dollars
 from loops.models import Project, ProjectDay
 from loops.store import days
+from loops.terminal import TerminalCommand
 from workers.agents.base import microusd
 
 _NONE = "none"
 MOST_WEIGHT = 1000
 
 
-class Command(BaseCommand):
+class Command(TerminalCommand):
     """Lists projects, sets their caps, time zone and weight, and grants more for today."""
 
     help = (

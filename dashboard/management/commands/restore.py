@@ -7,14 +7,15 @@ from typing import Any
 
 import redis
 from django.core.management import call_command
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from dashboard.local.backup import BackupFault, put_back
 from loops.store import runs
+from loops.terminal import TerminalCommand
 from workers import budgets, slots
 
 
-class Command(BaseCommand):
+class Command(TerminalCommand):
     help = "Put a backup into an empty database. Stop all workers first."
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,11 @@ from dashboard.graph_progress import (
     results,
     table,
 )
-from dashboard.management.submitting import SubmittingCommand
+from dashboard.management.submitting import SubmittingCommand, from_here
 from dashboard.progress import USAGE_ERROR
 from loops.models import Graph, Project
 from loops.store.submit import Problem
-from workers.graph_intake import GraphRequest, accept_graph
+from workers.graph_intake import GraphRequest, NodeRequest, accept_graph, notes_of
 
 Asked = tuple[GraphRequest, list[Problem]]
 
@@ -45,13 +46,18 @@ class Command(SubmittingCommand[Asked, Graph]):
 
     def read(self, options: dict[str, Any]) -> Asked:
         """The graph of the document, and what in it could not be read."""
-        return read_graph(_document(options["file"]))
+        request, unread = read_graph(_document(options["file"]))
+        return replace(request, nodes=[_from_here(node) for node in request.nodes]), unread
 
     def take(self, asked: Asked, project: Project) -> Graph:
         """Store the graph; its first tasks start by themselves."""
         request, unread = asked
         roots = settings.LOOPWARDEN_SHELL_ROOTS
         return accept_graph(request, project=project, user=None, roots=roots, unread=unread)
+
+    def notes(self, taken: Graph) -> Sequence[str]:
+        """What to know of its nodes."""
+        return notes_of(taken)
 
     def follow(self, taken: Graph, alive: Callable[[], bool]) -> Graph:
         """A line per event of the graph."""
@@ -62,6 +68,12 @@ class Command(SubmittingCommand[Asked, Graph]):
         for line in [*table(taken), *results(taken)]:
             self.stdout.write(line)
         return EXIT_CODES.get(taken.outcome, WAITS_FOR_A_PERSON)
+
+
+def _from_here(node: NodeRequest) -> NodeRequest:
+    if node.task is None or not node.task.repo:
+        return node
+    return replace(node, task=replace(node.task, repo=from_here(node.task.repo)))
 
 
 def _document(source: str) -> Any:

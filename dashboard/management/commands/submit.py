@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
@@ -12,13 +11,17 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError
 
-from dashboard.management.submitting import SubmittingCommand
+from dashboard.documents import read_document
+from dashboard.management.submitting import SubmittingCommand, from_here
 from dashboard.progress import EXIT_CODES, USAGE_ERROR, follow
 from dashboard.results import how_to_take
+from dashboard.specs import names
+from loops.core.text import one_line
 from loops.figures import effective_status
 from loops.models import Project, Task
-from loops.patterns import UnknownPattern, get
-from workers.intake import TaskRequest, accept
+from loops.patterns import NAMES, UnknownPattern, get
+from loops.store.submit import LIMIT_NAMES
+from workers.intake import TaskRequest, accept, notes_of
 
 
 class Command(SubmittingCommand[TaskRequest, Task]):
@@ -31,7 +34,8 @@ class Command(SubmittingCommand[TaskRequest, Task]):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """The options; `--check` and `--fix` are short for fields of the spec."""
-        parser.add_argument("pattern", help="such as check_fix or coder_reviewer")
+        parser.epilog = f"Fields of the spec (`manage.py specs PATTERN` explains them): {names()}"
+        parser.add_argument("pattern", help=f"one of {', '.join(NAMES)}")
         parser.add_argument("--title", default="", help="a few words; made up when left out")
         parser.add_argument("--aim", default="", help="what must be true at the end")
         parser.add_argument("--repo", help="any local git repository; a private clone is used")
@@ -46,7 +50,13 @@ class Command(SubmittingCommand[TaskRequest, Task]):
         )
         parser.add_argument("--agent", action="append", default=[], metavar="ROLE=PROFILE")
         parser.add_argument("--max-iterations", type=int)
-        parser.add_argument("--limit", action="append", default=[], metavar="NAME=NUMBER")
+        parser.add_argument(
+            "--limit",
+            action="append",
+            default=[],
+            metavar="NAME=NUMBER",
+            help=f"one of {', '.join(LIMIT_NAMES)}; a dollar is 1000000 of cost_microusd",
+        )
         parser.add_argument("--on-limit", default="", choices=["", "gate", "stop"])
         super().add_arguments(parser)
 
@@ -56,8 +66,8 @@ class Command(SubmittingCommand[TaskRequest, Task]):
         return accept(asked, project=project, user=None, roots=roots)
 
     def notes(self, taken: Task) -> Sequence[str]:
-        """What a person may not expect of the private clone."""
-        return tuple((taken.source or {}).get("notes", ()))
+        """What a person may not expect of the private clone, or of the agents."""
+        return notes_of(taken)
 
     def follow(self, taken: Task, alive: Callable[[], bool]) -> Task:
         """A line per event of its run."""
@@ -67,7 +77,7 @@ class Command(SubmittingCommand[TaskRequest, Task]):
     def report(self, taken: Task) -> int:
         """Why it ended, and how to take the result."""
         run = taken.runs.get()
-        self.stdout.write(f"{taken.key}: {run.sentence or run.status}")
+        self.stdout.write(f"{taken.key}: {one_line(run.sentence or run.status)}")
         for line in how_to_take(run):
             self.stdout.write(line)
         return EXIT_CODES[effective_status(run)[0]]
@@ -89,7 +99,7 @@ class Command(SubmittingCommand[TaskRequest, Task]):
             limits=limits,
             agents=dict(_pairs(options["agent"], "--agent")),
             on_limit=options["on_limit"],
-            repo=options["repo"],
+            repo=from_here(options["repo"]) if options["repo"] else None,
             include_dirty=options["include_dirty"],
         )
 
@@ -107,7 +117,7 @@ class Command(SubmittingCommand[TaskRequest, Task]):
 def _json_object(source: str) -> dict[str, Any]:
     try:
         text = sys.stdin.read() if source == "-" else Path(source).read_text()
-        spec = json.loads(text)
+        spec = read_document(text, is_json=True)
     except (OSError, ValueError) as error:
         raise CommandError(
             f"--spec: cannot read {source}: {error}", returncode=USAGE_ERROR

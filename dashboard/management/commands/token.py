@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from dashboard import tokens
 from dashboard.projects import default_project
+from loops.core.text import one_line
 from loops.models import ApiToken, Project
+from loops.terminal import TerminalCommand
 
 
-class Command(BaseCommand):
+class Command(TerminalCommand):
     help = "Make, list and revoke API tokens."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -49,7 +51,7 @@ class Command(BaseCommand):
             until = f" until {token.expires_at:%Y-%m-%d}" if token.expires_at else ""
             used = f"{token.last_used_at:%Y-%m-%d %H:%M}" if token.last_used_at else "never"
             self.stdout.write(
-                f"lw_{token.prefix}_...  {token.name}  user {token.user.get_username()}"
+                f"lw_{token.prefix}_...  {one_line(token.name)}  user {token.user.get_username()}"
                 f"  project {token.project.slug}  {state}{until}  last used {used}"
             )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.utils import timezone
 
 from dashboard.local.errors import CannotStart
@@ -12,9 +12,10 @@ from dashboard.local.first_login import login_link
 from dashboard.local.readiness import registered_since
 from dashboard.local.standard import standard_supervisor
 from dashboard.local.supervisor import Supervisor
+from loops.terminal import TerminalCommand
 
 
-class Command(BaseCommand):
+class Command(TerminalCommand):
     # The tender checks the system, in parallel with the other starts.
     requires_system_checks: tuple[str, ...] = ()
     help = "Start Valkey, the web server, a worker and the tender; stop all of them on Ctrl-C."

@@ -6,12 +6,13 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from dashboard.accounts import make_login_link
+from loops.terminal import TerminalCommand
 
 
-class Command(BaseCommand):
+class Command(TerminalCommand):
     help = "Add a user, or make a one-time login link for one."
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -9,13 +9,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import redis
 
 from dashboard.local import valkey
 from dashboard.local.errors import CannotStart
-from dashboard.local.sockets import socket_path
+from dashboard.local.sockets import SHORT_ROOT, socket_path
 from dashboard.local.valkey import ValkeyServer, find_binary
 from dashboard.local.waiting import until
 from tests.dashboard.local.support import WAIT_SECONDS, alive, gone, read_pid
@@ -129,10 +130,32 @@ def test_a_socket_folder_that_others_may_use_is_refused(tmp_path: Path) -> None:
     parent.mkdir()
     parent.chmod(0o777)
     try:
-        with pytest.raises(CannotStart, match="not private to this user"):
+        with pytest.raises(CannotStart, match=f"not private to this user.*chmod 700 {parent}$"):
             ValkeyServer(folder).start()
+        parent.chmod(0o700)
+        with ValkeyServer(folder) as server:
+            assert server.answers()
     finally:
         parent.rmdir()
+
+
+def test_a_data_folder_that_others_may_use_is_closed_not_removed() -> None:
+    with TemporaryDirectory(dir=SHORT_ROOT, prefix="lw open ") as name:
+        Path(name).chmod(0o755)
+        with pytest.raises(CannotStart, match=f"chmod 700 '{name}'$") as caught:
+            ValkeyServer(Path(name)).start()
+    assert "emove" not in str(caught.value)
+
+
+def test_a_file_in_the_place_of_the_socket_folder_is_no_folder_of_ours(tmp_path: Path) -> None:
+    folder = tmp_path / ("link" * 25)
+    parent = socket_path(folder).parent
+    parent.symlink_to(tmp_path)
+    try:
+        with pytest.raises(CannotStart, match=r"no folder of this user's own.*LOOPWARDEN_DATA"):
+            ValkeyServer(folder).start()
+    finally:
+        parent.unlink()
 
 
 def test_a_folder_with_odd_characters_works(tmp_path: Path) -> None:

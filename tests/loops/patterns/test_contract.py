@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +25,7 @@ from loops.core.effects import Effects
 from loops.core.errors import ContractError
 from loops.core.progress import Mark
 from loops.patterns import contract as module
-from loops.patterns.base import BuildInfo, StateModel, accepted
+from loops.patterns.base import BuildInfo, SpecFault, StateModel, accepted
 from loops.patterns.contract import PATTERN, Spec, builders, register
 from loops.patterns.examples import RetryFeatureState, retry_feature
 from loops.patterns.traced import KEY, Traced
@@ -71,17 +70,25 @@ def test_an_unknown_builder_is_refused_with_the_known_ones() -> None:
         Spec(builder="nope")
 
 
-@pytest.mark.parametrize("arguments", ["", "[]", "1", "{", "{'a': 1}", "[" * 100_000])
-def test_arguments_are_one_json_object(arguments: str) -> None:
-    with pytest.raises(ValueError, match="JSON"):
+@pytest.mark.parametrize(
+    "arguments",
+    ["", "[]", "1", "{", "{'a': 1}", "[" * 100_000, '{"accept_up_to": NaN}', '{"a": 1, "a": 2}'],
+)
+def test_arguments_are_one_strict_json_object(arguments: str) -> None:
+    with pytest.raises(ValueError, match=r"JSON|stands twice"):
         Spec(builder="retry_feature", arguments=arguments)
 
 
 def test_arguments_that_the_builder_refuses_are_refused_at_submission() -> None:
-    spec = Spec(builder="retry_feature", arguments='{"accept_upto": 2}')
-    (misfit,) = PATTERN.misfits(spec, iterations=3, roles=(), has_workspace=False)
-    assert misfit.field == "spec"
-    assert re.match(r".*'retry_feature' refuses its arguments.*upto", misfit.message, re.DOTALL)
+    spec = Spec(builder="retry_feature", arguments='{"accept_upto": 2, "accept_up_to": "many"}')
+    found = PATTERN.misfits(spec, iterations=3, roles=(), has_workspace=False)
+    assert [(misfit.field, misfit.message) for misfit in found] == [
+        (
+            "spec.arguments",
+            "accept_up_to: Input should be a valid integer, unable to parse string as an integer",
+        ),
+        ("spec.arguments", "accept_upto: there is no such argument"),
+    ]
 
 
 def own(arguments: dict[str, Any], info: BuildInfo, effects: Effects) -> LoopContract[Any]:
@@ -108,6 +115,18 @@ def greedy(arguments: dict[str, Any], info: BuildInfo, effects: Effects) -> Loop
     return replace(retry_feature(arguments, info, effects), initial_state=Greedy())  # type: ignore[arg-type]
 
 
+def broken(arguments: dict[str, Any], info: BuildInfo, effects: Effects) -> LoopContract[Any]:
+    raise KeyError("bound")
+
+
+def leaving(arguments: dict[str, Any], info: BuildInfo, effects: Effects) -> LoopContract[Any]:
+    raise SystemExit(3)
+
+
+def absent(arguments: dict[str, Any], info: BuildInfo, effects: Effects) -> None:
+    return None
+
+
 def test_a_registered_builder_cannot_raise_the_budget_or_change_the_aim() -> None:
     register("own", f"{HERE}:own")
     assert builders() == ("own", "retry_feature")
@@ -123,6 +142,10 @@ def test_a_registered_builder_cannot_raise_the_budget_or_change_the_aim() -> Non
         ("hasty", "'snapshot' while it builds"),
         ("stateless", "pydantic model"),
         ("greedy", f"called '{KEY}': rename it"),
+        ("broken", "'broken' failed and built nothing (KeyError: 'bound')"),
+        ("leaving", "'leaving' failed and built nothing (SystemExit: 3)"),
+        ("absent", "'absent' must return a LoopContract, it returned NoneType"),
+        ("nowhere", "'nowhere' failed and built nothing (AttributeError: "),
     ],
 )
 def test_a_builder_that_breaks_the_rules_is_refused(name: str, message: str) -> None:
@@ -130,6 +153,9 @@ def test_a_builder_that_breaks_the_rules_is_refused(name: str, message: str) -> 
     spec = Spec(builder=name)
     (misfit,) = PATTERN.misfits(spec, iterations=3, roles={"anyone"}, has_workspace=False)
     assert message in misfit.message
+    assert misfit.field == "spec.builder"
+    with pytest.raises(SpecFault, match=r"^spec\.builder: "):
+        PATTERN.initial(spec)
 
 
 @pytest.mark.parametrize("target", ["", "module", "module:", ":function"])

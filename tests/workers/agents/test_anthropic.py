@@ -195,6 +195,8 @@ def test_every_failure_is_a_fault_that_knows_what_is_billed(
         assert len(server.messages) == 1, "the SDK must not retry"
     fault = caught.value
     assert type(fault) is kind, fault
+    assert "HTTP 200" not in str(fault)
+    assert "Error)" not in str(fault)
     assert (fault.tokens, fault.cost_microusd) == charged
     assert fault.retry_after == retry_after
     assert fault.__cause__ is None

@@ -6,12 +6,11 @@ import sys
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
+from loops.terminal import TerminalCommand
 from workers import presence
 
 
-class Command(BaseCommand):
+class Command(TerminalCommand):
     """Ends with 0 when a worker or tender on this host was seen lately, else with 1."""
 
     help = "Exit with 0 when a process of this kind on this host was seen in the last 30 seconds."

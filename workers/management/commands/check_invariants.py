@@ -9,17 +9,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from loops import invariants
 from loops.core.errors import ContractError
 from loops.invariants import Violation
+from loops.terminal import TerminalCommand
 from workers import processes
 
 _CODES = [f"I{number}" for number in range(1, 12)]
 
 
-class Command(BaseCommand):
+class Command(TerminalCommand):
     """Ends with 0 when every invariant holds, else with 1."""
 
     help = (

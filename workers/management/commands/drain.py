@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from loops.models import WorkerPresence
+from loops.terminal import TerminalCommand
 from workers import presence
 
 
-class Command(BaseCommand):
+class Command(TerminalCommand):
     """Drains a worker; `--undo` lets it take attempts again."""
 
     help = "Let a worker take no new attempt; those at work finish."

@@ -6,12 +6,11 @@ import signal
 import threading
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
+from loops.terminal import TerminalCommand
 from workers.tend import tend
 
 
-class Command(BaseCommand):
+class Command(TerminalCommand):
     """Admits waiting runs, publishes their wake-ups and finds what got lost."""
 
     help = "Run the dispatcher and the sweeper until SIGTERM. Several copies may run."
