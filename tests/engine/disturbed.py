@@ -84,6 +84,7 @@ class Disturbed:
         _leased().update(lease_expires_at=Now() - rows.AGO)
         Run.objects.filter(admitted_at__isnull=False).update(admitted_at=Now() - _LATER)
         Outbox.objects.update(tried_at=Now() - _LATER)
+        Outbox.objects.filter(sent_at__isnull=False).update(sent_at=Now() - _LATER)
         Reservation.objects.update(created_at=Now() - _LATER)
 
     def comes_back(self) -> None:
