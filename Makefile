@@ -3,7 +3,7 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 # Test files side by side; each process has a database and a Redis of its own.
-PYTEST := $(PY) -m pytest -n auto --maxprocesses=4 --dist loadfile
+PYTEST := $(PY) -m pytest -n 4 --dist loadfile
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 
 # make PORT=8800 ...: the port of the pages

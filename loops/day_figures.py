@@ -42,7 +42,7 @@ def why_closed(day: ProjectDay) -> str:
     return (
         f"The project's day is used up: {'; '.join(map(_figures, day_meters(day)))}."
         f" It goes on at {when(day)}, or when somebody grants more:"
-        f" manage.py project grant {day.project.slug}."
+        f" manage.py project grant {day.project.slug} --cost USD."
     )
 
 

@@ -189,7 +189,7 @@ WHERE r.id > %(after)s AND r.id <= %(upto)s
   AND r.status = 'queued' AND r.admitted_at IS NOT NULL AND NOT EXISTS (
     SELECT 1 FROM loops_outbox o WHERE o.run_id = r.id AND o.attempt_no = r.attempt_no)
 
--- I7 run waiting, swept: No run waits while slots that nobody could be waiting for are free.
+-- I7 run waiting, swept: No run waits while slots are free that nobody else is given.
 SELECT r.id, 'waits since ' || r.next_at || ' while slots are free'
 FROM loops_run r JOIN loops_task t ON t.id = r.task_id JOIN loops_project p ON p.id = t.project_id
 WHERE r.id > %(after)s AND r.id <= %(upto)s
@@ -203,6 +203,14 @@ WHERE r.id > %(after)s AND r.id <= %(upto)s
   AND (SELECT COUNT(*) FROM loops_run h JOIN loops_task ht ON ht.id = h.task_id
       WHERE ht.project_id = p.id AND h.status IN ('queued', 'running')
       AND h.admitted_at IS NOT NULL) < p.max_running
+  AND NOT EXISTS (SELECT 1 FROM loops_run x WHERE x.admitted_at > {ago:sweeps})
+  AND NOT EXISTS (SELECT 1 FROM loops_agentprofile a WHERE a.resting_until > {now})
+  AND NOT EXISTS (SELECT 1 FROM loops_hold h WHERE h.target IN ('all', 'switch')
+    OR h.run_id = r.id OR h.project_id = p.id)
+  AND NOT EXISTS (SELECT 1 FROM loops_projectday d WHERE d.project_id = p.id
+    AND d.starts_at <= {now} AND d.ends_at > {now} AND (d.closed
+      OR d.limit_tokens <= d.used_tokens + d.overrun_tokens
+      OR d.limit_cost_microusd <= d.used_cost_microusd + d.overrun_cost_microusd))
 
 -- I8 run deadlines, swept: No run goes on past its deadline.
 SELECT r.id, 'is ' || r.status || ' past its deadline of ' || r.deadline_at

@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _touches_the_database(item: pytest.Item) -> bool:
-    if item.get_closest_marker("browser"):
+    if item.get_closest_marker("browser") or item.get_closest_marker("once"):
         return False
     fixtures = {"db", "transactional_db", "django_db_setup", "live_server"}
     asks = fixtures & set(getattr(item, "fixturenames", ()))

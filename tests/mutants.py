@@ -120,7 +120,7 @@ MUTANTS = (
     Mutant(
         "take_back: before the lease ran out",
         "loops/store/attempts.py",
-        "            lease_expires_at__lte=Now(),\n        ).update(**_queued(0))",
+        "            lease_expires_at__lte=Now(),\n        ).update(**_queued(0), active_ms",
         "        ).update(**_queued(0))",
         (CLAIM,),
     ),

@@ -139,7 +139,7 @@ class RunAgents:
             raise breaker.struck(self._run, profile, fault) from fault
         except AgentFault as fault:
             spent = Usage(input_tokens=fault.tokens or 0, cost_microusd=fault.cost_microusd)
-            _refuse_overrun(profile, spent, worst, priced=provider.priced)
+            self._refuse_overrun(profile, spent, worst, priced=provider.priced)
             raise
         if replies:
             breaker.succeeded(profile)
@@ -148,8 +148,18 @@ class RunAgents:
             self._box.follow(performed.tree)
         # The full turn may hold thinking: it lives in memory only, so a replay goes without it.
         reply = replies[0] if replies else _replayed(performed)
-        _refuse_overrun(profile, reply.usage, worst, priced=provider.priced)
+        self._refuse_overrun(profile, reply.usage, worst, priced=provider.priced)
         return reply
+
+    def _refuse_overrun(
+        self, profile: AgentProfile, usage: Usage, worst: Amount, *, priced: bool
+    ) -> None:
+        """Raise `Overrun` on a capped axis: an agent whose bound does not hold gets no more."""
+        caps, cost = self._run.limits, usage.cost_microusd or 0
+        if priced and caps.cost_microusd is not None and cost > worst.cost_microusd:
+            raise Overrun("cost", agent=profile.name, bound=worst.cost_microusd, used=cost)
+        if caps.tokens is not None and usage.tokens > worst.tokens:
+            raise Overrun("tokens", agent=profile.name, bound=worst.tokens, used=usage.tokens)
 
     def _profile(self, role: str) -> AgentProfile:
         try:
@@ -180,15 +190,6 @@ class RunAgents:
 def _worst(provider: Provider, request: AgentRequest) -> Amount:
     with released_db() if provider.asks_to_reserve else nullcontext():
         return provider.reserve(request)
-
-
-def _refuse_overrun(profile: AgentProfile, usage: Usage, worst: Amount, *, priced: bool) -> None:
-    """Raise `Overrun`: an agent whose bound does not hold may be asked nothing more."""
-    cost = usage.cost_microusd or 0
-    if priced and cost > worst.cost_microusd:
-        raise Overrun("cost", agent=profile.name, bound=worst.cost_microusd, used=cost)
-    if usage.tokens > worst.tokens:
-        raise Overrun("tokens", agent=profile.name, bound=worst.tokens, used=usage.tokens)
 
 
 def _performed(reply: Reply, *, tree: str, priced: bool) -> Performed:

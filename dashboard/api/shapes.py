@@ -9,6 +9,7 @@ from typing import Any
 
 from django.urls import reverse
 
+from dashboard import holding
 from dashboard.timeline import AttemptLine, StepLine
 from loops import day_figures, figures
 from loops.admission import why_waiting
@@ -93,10 +94,10 @@ def run_head(run: Run, held: list[Hold] | None = None) -> dict[str, Any]:
 
 def run_shape(run: Run, lines: list[AttemptLine], *, earlier: bool) -> dict[str, Any]:
     """A run with its attempts, oldest first, and its result."""
-    day = day_figures.day_of(run)
+    day, held = day_figures.day_of(run), holds.of_runs([run]).get(run.pk, [])
     return {
-        **run_head(run),
-        "waits_for": why_waiting(run, day) or None,
+        **run_head(run, held),
+        "waits_for": holding.sentence(held, run) or why_waiting(run, day) or None,
         "attempts": [_attempt(line) for line in reversed(lines)],
         "earlier_attempts_left_out": earlier,
         "account": account_shape(run),

@@ -74,12 +74,14 @@ class SubmittingCommand(TerminalCommand, ABC, Generic[AskedT, TakenT]):
         asked = self.read(options)
         if not Supervisor.running(settings.DATA_DIR):
             prepare_database()
-        project, _ = Project.objects.get_or_create(
+        project, made = Project.objects.get_or_create(
             slug=options["project"], defaults={"name": options["project"].capitalize()}
         )
         try:
             taken = self.take(asked, project)
         except Refused as refused:
+            if made:
+                project.delete()
             for problem in refused.problems:
                 where = one_line(problem.field or "the document")
                 self.stderr.write(f"{where}: {one_line(problem.message)}")

@@ -92,7 +92,9 @@ def test_the_api_pauses_once_for_a_key_and_resumes_what_was_seen(
     for changed in (True, False):
         answer = client.post(f"/api/v1/runs/{run.pk}/pause", {"why": "wait"}, **facts, **key)
         assert (answer.status_code, answer.json()["changed"]) == (200, changed)
-    found = client.get(f"/api/v1/runs/{run.pk}", **bearer).json()["held"]  # type: ignore[arg-type]
+    shown = client.get(f"/api/v1/runs/{run.pk}", **bearer).json()  # type: ignore[arg-type]
+    assert shown["waits_for"] == "It is paused by alice: wait."
+    found = shown["held"]
     assert [(one["target"], one["actor"], one["why"]) for one in found] == [
         (f"run:{run.pk}", "alice", "wait")
     ]

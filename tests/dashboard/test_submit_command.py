@@ -104,10 +104,12 @@ def test_titles_problems_and_sentences_cannot_steer_the_terminal(
     done = shell("submit", *contract, *title, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "submitted: a\\x1b[31m T-9 submitted: b\\u202ec\n" in done.stdout
-    refused = shell("submit", *contract, "--set", "x\x1b]0;t\x07=1", cwd=tmp_path)
+    wrong = ["--set", "x\x1b]0;t\x07=1", "--project", "typo"]
+    refused = shell("submit", *contract, *wrong, cwd=tmp_path)
     assert refused.returncode == 2
     assert "spec.x\\x1b]0;t\\x07: there is no such field" in refused.stderr
     assert not {"\x1b", "\u202e", "\x07"} & {*done.stdout, *refused.stderr}
+    assert "typo" not in shell("project", "list", cwd=tmp_path).stdout
 
 
 def test_a_spec_file_is_strict_json(shell: Shell, tmp_path: Path) -> None:

@@ -8,17 +8,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from django.conf import settings
 from django.db import connection
 from django.db.models.functions import Now
 
-from loops.crashpoints import POINTS
+from loops.crashpoints import MODES, POINTS
 from loops.models import Outbox, Reservation, Run
 from tests.engine import forked, plan_tasks, processes, rows
 from tests.engine.forked import Forked
 
 LEASE_SECONDS = 1
 _LATER = 20 * rows.AGO
+# What an exception or an exit leaves behind in the database, a kill leaves too.
+WAYS = [
+    pytest.param(mode, marks=[pytest.mark.once] if mode in ("exit", "raise") else [])
+    for mode in MODES
+]
 
 
 def start_server() -> None:

@@ -25,7 +25,7 @@ from loops.store.holds import Request, Target
 from tests.engine import booked_agent, faults, scenes
 from tests.engine import machine_look as look
 from tests.engine.booked_agent import provider
-from workers import agents, budgets, dispatch, recorder, stopping, sweeper
+from workers import agents, budgets, dispatch, iteration, recorder, stopping, sweeper
 from workers import lease as workers_lease
 from workers.app import app
 from workers.intake import TaskRequest, accept
@@ -389,7 +389,7 @@ def _stop_the_clocks(monkeypatch: pytest.MonkeyPatch, aged: Callable[[], int]) -
             feed.client().delete(key)
 
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + aged())
-    for module in (attempts, workers_lease):
+    for module in (attempts, workers_lease, iteration):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(heart, "_thread", threading.main_thread())
     monkeypatch.setattr(budgets, "time", SimpleNamespace(sleep=sleep))

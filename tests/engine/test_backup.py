@@ -73,8 +73,9 @@ def test_a_backup_of_running_work_is_put_back_and_the_run_goes_on(tmp_path: Path
     new = {**env, "LOOPWARDEN_DATA": str(tmp_path / "data")}
     with _empty_database(tmp_path) as url, ValkeyServer(tmp_path / "valkey") as valkey:
         new |= {"DATABASE_URL": url, "REDIS_URL": valkey.url}
-        back = _manage(new, "restore", str(copy))
+        back = _manage({**new, "REDIS_URL": "unix:///nowhere/redis.sock"}, "restore", str(copy))
         assert back.returncode == 0, back.stderr
+        assert "Redis is not running" in back.stdout
         assert "1 runs go on where the backup found them" in back.stdout
         with processes.tender(log, **new), processes.worker(log, **new):
             processes.until(lambda: _status(new, run) == "succeeded")

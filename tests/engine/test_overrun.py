@@ -36,7 +36,7 @@ def asking(report: dict[str, Any], exit_code: int = 0, on_limit: str = "stop", *
             pattern="one_pass",
             title="ask",
             spec={"prompt": "Go."},
-            limits={"iterations": 1, "cost_microusd": 9_000_000, "errors": 2},
+            limits={"iterations": 1, "cost_microusd": 9_000_000, "tokens": 50_000, "errors": 2},
             agents={"worker": "cli"},
             on_limit=on_limit,
         ),

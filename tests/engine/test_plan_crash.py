@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -14,6 +15,12 @@ from tests.engine.plan_tasks import TOOLS, decide, paying
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.worker]
 WITH_TOOLS = {"LOOPWARDEN_TOOLS": ",".join(TOOLS)}
+
+
+@pytest.fixture(autouse=True)
+def _tools(settings: Any) -> None:
+    """Whoever takes a task in knows the same tools as its workers."""
+    settings.LOOPWARDEN_TOOLS = TOOLS
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from loops.crashpoints import MODES, POINTS
+from loops.crashpoints import POINTS
 from loops.models import IdempotencyKey, Run, Task
 from tests.engine import forked, processes
 from tests.engine.counting import assert_ends_as_ever, counting, models, request_of
-from tests.engine.disturbed import Disturbed, family, kept_output, rows_of, start_server
+from tests.engine.disturbed import WAYS, Disturbed, family, kept_output, rows_of, start_server
 from tests.engine.forked import Forked
 from tests.engine.test_graph_crash import POINTS as OF_A_GRAPH
 from tests.engine.test_sweep_gates import AT_A_GATE, OF_AN_EFFECT
@@ -68,7 +68,7 @@ def provider() -> Iterator[MessagesServer]:
         yield server
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", WAYS)
 @pytest.mark.parametrize("point", OF_AN_ATTEMPT)
 def test_an_attempt(
     point: str, mode: str, log: Path, tmp_path: Path, provider: MessagesServer
@@ -85,7 +85,7 @@ def test_an_attempt(
     case.nothing_is_left()
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", WAYS)
 @pytest.mark.parametrize("point", OF_A_SUBMISSION)
 def test_a_submission(
     point: str, mode: str, log: Path, tmp_path: Path, provider: MessagesServer
@@ -101,7 +101,7 @@ def test_a_submission(
     assert_ends_as_ever(Run.objects.get(), provider, 0)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", WAYS)
 @pytest.mark.parametrize("point", OF_A_SWEEP)
 def test_a_sweep(
     point: str, mode: str, log: Path, tmp_path: Path, provider: MessagesServer

@@ -10,10 +10,9 @@ import pytest
 from django.contrib.auth import get_user_model
 
 from loops.core.limits import Amount
-from loops.crashpoints import MODES
 from loops.models import Escalation, Run
 from tests.engine import forked, plan_tasks, scenes
-from tests.engine.disturbed import Disturbed, kept_output, rows_of, start_server
+from tests.engine.disturbed import WAYS, Disturbed, kept_output, rows_of, start_server
 from tests.engine.forked import Forked
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.worker]
@@ -55,7 +54,7 @@ def assert_paid_once(run: Run, book: Path) -> None:
     assert run.reserved == Amount()
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", WAYS)
 def test_the_opening_of_a_gate(mode: str, log: Path, tmp_path: Path) -> None:
     book = tmp_path / "book"
     run = plan_tasks.paying(book).runs.get()
@@ -70,7 +69,7 @@ def test_the_opening_of_a_gate(mode: str, log: Path, tmp_path: Path) -> None:
     assert_paid_once(run, book)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", WAYS)
 def test_the_decision_at_a_gate(mode: str, log: Path, tmp_path: Path) -> None:
     book = tmp_path / "book"
     run = at_the_gate(book)
@@ -86,7 +85,7 @@ def test_the_decision_at_a_gate(mode: str, log: Path, tmp_path: Path) -> None:
     assert_paid_once(run, book)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", WAYS)
 @pytest.mark.parametrize("point", OF_AN_EFFECT)
 def test_an_effect(point: str, mode: str, log: Path, tmp_path: Path) -> None:
     book = tmp_path / "book"

@@ -16,8 +16,9 @@ from loops.core.errors import ContractError
 from loops.core.lifecycle import RunStatus, StopReason
 from loops.core.limits import Amount
 from loops.models import Attempt, Escalation, Outbox, Reservation, Run
-from loops.store import attempts, events, ledger
+from loops.store import attempts, events, holds, ledger
 from loops.store.corrections import correct_cost
+from loops.store.holds import Request, Target
 from tests.engine import graph_scenes, rows, scenes
 
 pytestmark = pytest.mark.django_db
@@ -171,4 +172,12 @@ def test_the_output_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_correction_by_a_person_keeps_the_sums() -> None:
     run = half_done()
     correct_cost(run.pk, -150, reason="wrong price", actor="alice")
+    assert invariants.check() == []
+
+
+def test_who_waits_for_a_reason_breaks_nothing() -> None:
+    run = rows.queued()
+    rows.change(run, next_at=LONG_AGO)
+    assert [violation.code for violation in invariants.check()] == ["I7"]
+    holds.hold(Target(project=run.task.project), Request(actor="ada"))
     assert invariants.check() == []

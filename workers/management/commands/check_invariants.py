@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,12 @@ from loops.terminal import TerminalCommand
 from workers import processes
 
 _CODES = [f"I{number}" for number in range(1, 12)]
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise ArgumentTypeError(f"must be a whole number of 1 or more, not {text!r}")
+    return int(text)
 
 
 class Command(TerminalCommand):
@@ -38,7 +44,7 @@ class Command(TerminalCommand):
         )
         parser.add_argument("--json", action="store_true", help="print JSON")
         parser.add_argument(
-            "--most", type=int, default=20, help="print so many rows of each rule (20)"
+            "--most", type=_count, default=20, help="print so many rows of each rule (20)"
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
