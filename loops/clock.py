@@ -19,7 +19,8 @@ def now() -> datetime:
     """
     global _read  # noqa: PLW0603 - one reading for the process
     if _read is None or time.monotonic() - _read[1] > _KEPT_SECONDS:
+        asked = time.monotonic()  # before: a slow answer must not let this clock lag
         row = fetch("clock", {})
         assert row is not None  # noqa: S101 - a SELECT without FROM has one row
-        _read = datetime.fromtimestamp(row[0], UTC), time.monotonic()
+        _read = datetime.fromtimestamp(row[0], UTC), asked
     return _read[0] + timedelta(seconds=time.monotonic() - _read[1])

@@ -2,9 +2,7 @@
 
 from django.conf import settings
 
-from workers.redis_url import celery_url
-
-KEY_PREFIX = "loopwarden:"
+from workers.redis_url import KEY_PREFIX, celery_url
 
 broker_url = celery_url(settings.REDIS_URL)
 broker_connection_retry_on_startup = True

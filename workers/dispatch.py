@@ -22,7 +22,7 @@ from loops.models import Outbox, Run
 from loops.store import attempts, days, holds
 from workers import slots
 from workers.app import ITERATE, app
-from workers.celery_settings import KEY_PREFIX
+from workers.redis_url import KEY_PREFIX
 from workers.turns import Turn, Turns
 
 log = logging.getLogger(__name__)

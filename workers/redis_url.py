@@ -7,6 +7,8 @@ from urllib.parse import parse_qs, urlsplit
 import redis
 
 UNIX_SCHEMES = ("unix", "valkey+unix")
+KEY_PREFIX = "loopwarden:"
+"""Before the name of every key of the broker. Not among Celery's settings: they read the address."""
 
 
 class UnsafeRedis(Exception):
