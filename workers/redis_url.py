@@ -8,7 +8,7 @@ import redis
 
 UNIX_SCHEMES = ("unix", "valkey+unix")
 KEY_PREFIX = "loopwarden:"
-"""Before the name of every key of the broker. Not among Celery's settings: they read the address."""
+"""Before each key of the broker. Not among Celery's settings, which read the address."""
 
 
 class UnsafeRedis(Exception):

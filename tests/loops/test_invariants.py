@@ -151,6 +151,7 @@ def test_a_call_in_flight_covers_what_it_may_be_billed() -> None:
     assert invariants.check_books({run.pk: billed}) == []
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_graph_is_the_sum_of_its_runs() -> None:
     scenes.agent("worker", "worker", "done")
     graph = graph_scenes.submitted(graph_scenes.node("a", graph_scenes.one_pass()))
