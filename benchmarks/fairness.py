@@ -14,7 +14,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median, quantiles
@@ -155,9 +155,9 @@ def ending(*, last: bool) -> attempts.Conclusion:
     )
 
 
-def wait_until(holds: object) -> None:
+def wait_until(holds: Callable[[], bool]) -> None:
     """Look often until it holds."""
-    while not holds():  # type: ignore[operator]
+    while not holds():
         time.sleep(0.02)
 
 

@@ -13,12 +13,12 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 http = get_asgi_application()
 
 # Models exist only now.
-from channels.auth import AuthMiddlewareStack  # noqa: E402
-from django.conf import settings  # noqa: E402
-from django.urls import path  # noqa: E402
+from channels.auth import AuthMiddlewareStack  # noqa: E402 - see above
+from django.conf import settings  # noqa: E402 - see above
+from django.urls import path  # noqa: E402 - see above
 
-from dashboard.consumers import LiveConsumer  # noqa: E402
-from dashboard.sweeping import lifespan  # noqa: E402
+from dashboard.consumers import LiveConsumer  # noqa: E402 - see above
+from dashboard.sweeping import lifespan  # noqa: E402 - see above
 
 live = path("ws/live/", cast("Any", LiveConsumer.as_asgi()))
 socket = AuthMiddlewareStack(URLRouter([cast("Any", live)]))

@@ -62,8 +62,8 @@ def handle(error: Exception, context: dict[str, Any]) -> JsonResponse | None:
     if not isinstance(error, APIException):
         return None
     headers = {}
-    if getattr(error, "auth_header", None):
-        headers["WWW-Authenticate"] = error.auth_header  # type: ignore[attr-defined]
+    if challenge := getattr(error, "auth_header", None):
+        headers["WWW-Authenticate"] = challenge
     if isinstance(error, Refusal):
         code, errors = error.code, error.errors
     else:

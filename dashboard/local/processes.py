@@ -71,7 +71,7 @@ class Process:
                     user=user,
                     extra_groups=[] if user else None,
                     # Only system calls: safe where other threads may hold locks.
-                    preexec_fn=tied_to_parent(death_signal),  # noqa: PLW1509
+                    preexec_fn=tied_to_parent(death_signal),  # noqa: PLW1509 - see above
                 )
         except (OSError, subprocess.SubprocessError) as error:
             raise CannotStart(f"cannot start {self.argv[0]}: {error}") from error

@@ -17,23 +17,23 @@ _SENTENCES = {
 }
 
 
-# Django calls these by name with the exception, which people need not see.
-def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:  # noqa: ARG001
+# Django passes the exception or the reason, which people need not see.
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:  # noqa: ARG001 - see above
     """400."""
     return _answer(request, 400)
 
 
-def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:  # noqa: ARG001
+def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:  # noqa: ARG001 - see above
     """403."""
     return _answer(request, 403)
 
 
-def without_token(request: HttpRequest, reason: str = "") -> HttpResponse:  # noqa: ARG001
+def without_token(request: HttpRequest, reason: str = "") -> HttpResponse:  # noqa: ARG001 - see above
     """403 for a form without its CSRF token."""
     return _answer(request, 403)
 
 
-def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:  # noqa: ARG001
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:  # noqa: ARG001 - see above
     """404."""
     return _answer(request, 404)
 
