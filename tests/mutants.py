@@ -33,6 +33,7 @@ HOLDS = "tests/loops/store/test_holds.py"
 SLOTS, GATES = "tests/workers/test_slots.py", "tests/loops/test_gates.py"
 RECORDER, DISPATCH = "tests/workers/test_recorder.py", "tests/workers/test_dispatch.py"
 SWEEP = "tests/engine/test_sweep_gates.py"
+NEWCOMERS, DAY_GATE = "tests/workers/test_newcomers.py", "tests/workers/test_day_gate.py"
 CASES = "tests/engine/test_restart_cases.py"
 OF_A_WAKEUP = f"{CASES}::test_a_wakeup_that_somebody_is_publishing_is_left_to_them"
 APPROVALS = "tests/engine/test_approval_cases.py"
@@ -330,6 +331,62 @@ MUTANTS = (
         "            if ledger.may_have_been_sent(step):",
         "            if step.result and ledger.may_have_been_sent(step):",
         (f"{SWEEP}::test_an_effect[answered-kill]",),
+    ),
+    Mutant(
+        "credit: without bound",
+        "workers/newcomers.py",
+        "    return min(most, project.credit + max(0, earned))",
+        "    return project.credit + max(0, earned)",
+        (NEWCOMERS,),
+    ),
+    Mutant(
+        "credit: the same for everybody who comes back",
+        "workers/newcomers.py",
+        " // EARNED_BY if away_since else most",
+        " // EARNED_BY if admissions < 0 else most",
+        (NEWCOMERS,),
+    ),
+    Mutant(
+        "credit: kept after its use",
+        "loops/store/lanes.py",
+        'update(credit=F("credit") - 1)',
+        'update(credit=F("credit"))',
+        (NEWCOMERS,),
+    ),
+    Mutant(
+        "credit: always first",
+        "workers/turns.py",
+        "        behind = by_share or not",
+        "        behind = not",
+        (NEWCOMERS,),
+    ),
+    Mutant(
+        "credit: earned by waiting",
+        "workers/turns.py",
+        "            if queue.first is not None or self._held",
+        "            if self._held",
+        (NEWCOMERS,),
+    ),
+    Mutant(
+        "day: asked again after a no",
+        "workers/day_gate.py",
+        "Q(status=EscalationStatus.OPEN) | said_no",
+        "Q(status=EscalationStatus.OPEN)",
+        (DAY_GATE,),
+    ),
+    Mutant(
+        "day: granted although it is over",
+        "loops/gates.py",
+        "    if not days.used_up().filter(pk=day.pk).exists():\n",
+        "    if False:\n",
+        (DAY_GATE,),
+    ),
+    Mutant(
+        "day: asked by each tender",
+        "workers/day_gate.py",
+        "run is None or still is None or _was_asked(still)",
+        "run is None or still is None",
+        (DAY_GATE,),
     ),
 )
 
