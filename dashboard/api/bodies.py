@@ -129,8 +129,8 @@ class SourceBody(Body):
     include_dirty: bool = False
 
 
-class TaskBody(Body):
-    """A task to submit. What it must have is for the intake to say, with all that is wrong."""
+class AskedBody(Body):
+    """What tasks and nodes of graphs ask for. What there must be is for the intake to say."""
 
     pattern: str = ""
     title: str = ""
@@ -140,10 +140,9 @@ class TaskBody(Body):
     agents: dict[str, str] = Field(default_factory=dict)
     on_limit: str = ""
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
-    source: SourceBody | None = None
 
-    def as_request(self) -> TaskRequest:
-        """The same for the intake."""
+    def asked(self, *, repo: str | None, include_dirty: bool) -> TaskRequest:
+        """The same for the intake, with the repository to work on."""
         return TaskRequest(
             pattern=self.pattern,
             title=self.title,
@@ -153,8 +152,22 @@ class TaskBody(Body):
             agents=self.agents,
             on_limit=self.on_limit,
             priority=self.priority,
-            repo=self.source.repo if self.source else None,
-            include_dirty=self.source.include_dirty if self.source else False,
+            repo=repo,
+            include_dirty=include_dirty,
+        )
+
+
+class TaskBody(AskedBody):
+    """A task to submit."""
+
+    source: SourceBody | None = None
+
+    def as_request(self) -> TaskRequest:
+        """The same for the intake."""
+        source = self.source
+        return self.asked(
+            repo=source.repo if source else None,
+            include_dirty=source.include_dirty if source else False,
         )
 
 

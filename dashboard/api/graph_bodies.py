@@ -7,12 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from dashboard.api.bodies import Body, LimitsBody, Money, Whole, read_most
+from dashboard.api.bodies import AskedBody, Body, LimitsBody, Money, Whole, read_most
 from loops.core.graph import Edge, EdgeKind, Mode, Signal
 from loops.core.text import clean
 from loops.store.submit import Problem
 from workers.graph_intake import GraphRequest, NodeRequest
-from workers.intake import TaskRequest
 
 
 class SharedCapsBody(Body):
@@ -73,35 +72,16 @@ class NodeSourceBody(Body):
         return self
 
 
-class NodeBody(Body):
+class NodeBody(AskedBody):
     """One task of the graph."""
 
-    pattern: str = ""
-    title: str = ""
-    aim: str = ""
-    spec: dict[str, Any] = Field(default_factory=dict)
-    limits: LimitsBody = Field(default_factory=LimitsBody)
-    agents: dict[str, str] = Field(default_factory=dict)
-    on_limit: str = ""
-    priority: Annotated[int, Field(ge=-100, le=100)] = 0
     source: NodeSourceBody | None = None
     on_fail: Literal["escalation", "soft_objection", "hard_veto"] = "escalation"
 
     def as_request(self, name: str) -> NodeRequest:
         """The same for the intake."""
         source = self.source or NodeSourceBody.model_construct()
-        task = TaskRequest(
-            pattern=self.pattern,
-            title=self.title,
-            local_aim=self.aim,
-            spec=self.spec,
-            limits=self.limits.as_limits(),
-            agents=self.agents,
-            on_limit=self.on_limit,
-            priority=self.priority,
-            repo=source.repo or None,
-            include_dirty=source.include_dirty,
-        )
+        task = self.asked(repo=source.repo or None, include_dirty=source.include_dirty)
         return NodeRequest(
             name=name, task=task, source_from=source.giver, on_fail=Signal(self.on_fail)
         )
