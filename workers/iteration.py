@@ -136,9 +136,8 @@ def _attempt(run: Run, lease: Lease) -> None:
 def _act(run: Run, lease: Lease) -> conclude.Ending:
     """Advance the loop by one attempt in its own workspace, and say what becomes of the run."""
     pattern = get(run.task.pattern)
-    spec = pattern.spec(**run.task.spec)
     with Box(run, lease.claim) as box:
-        turn, error, evidence = _perform(run, pattern, spec, box, lease)
+        spec, turn, error, evidence = _perform(run, pattern, box, lease)
     if lease.lost.is_set():
         raise ledger.LeaseLost
     run.refresh_from_db()
@@ -150,16 +149,18 @@ def _act(run: Run, lease: Lease) -> conclude.Ending:
 
 
 def _perform(
-    run: Run, pattern: Pattern[Any, Any], spec: Any, box: Box, lease: Lease
-) -> tuple[Turn[Any] | None, Exception | None, conclude.Evidence]:
-    """What the loop decided, or what it threw, and the evidence that people need to judge it.
+    run: Run, pattern: Pattern[Any, Any], box: Box, lease: Lease
+) -> tuple[Any, Turn[Any] | None, Exception | None, conclude.Evidence]:
+    """The spec, what the loop decided or what it threw, and the evidence for people to judge it.
 
-    Everything that a pattern, an agent or a command throws ends the attempt as an error. What the
-    database or the lease throws does not: then nothing is known, and the lease decides.
+    Everything that a pattern, an agent or a command throws ends the attempt as an error, a stored
+    spec that holds no more as well. What the database or the lease throws does not: then nothing is
+    known, and the lease decides.
     """
-    turn, evidence = None, conclude.Evidence(tree=run.tree)
+    spec, turn, evidence = None, None, conclude.Evidence(tree=run.tree)
     error: Exception | None = None
     try:
+        spec = pattern.spec(**run.task.spec)
         box.prepare()
         sandbox = detect(settings.LOOPWARDEN_SANDBOX)
         recorder = Recorder(lease, replayable=box.has)
@@ -188,7 +189,7 @@ def _perform(
     except Exception as raised:
         log.warning("attempt %s of run %s: %s", run.attempt_no, run.pk, raised, exc_info=True)
         error = raised
-    return turn, error, evidence
+    return spec, turn, error, evidence
 
 
 def _undo_if_asked(run: Run, workspace: RunWorkspace) -> Escalation | None:

@@ -26,6 +26,27 @@ def leaving(arguments: dict[str, Any], info: Any, effects: Any) -> Any:
     return replace(built, action_policy=lambda _context: sys.exit("no luck"))
 
 
+def test_a_stored_spec_that_holds_no_more_is_an_error_that_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(contract._builders, "here_today", f"{__name__}:leaving")
+    task = accept(
+        TaskRequest(
+            pattern="contract",
+            title="leave",
+            spec={"builder": "here_today", "arguments": '{"accept_up_to": 3}'},
+            limits={"iterations": 3, "errors": 0},
+            on_limit="stop",
+        ),
+        project=scenes.project(),
+        user=None,
+    )
+    monkeypatch.delitem(contract._builders, "here_today")
+    run = scenes.drive(task.runs.get())
+    assert (run.status, run.stop_reason) == ("budget_exhausted", "errors")
+    assert "no builder is called 'here_today'" in run.reason
+
+
 def test_an_exit_ends_the_attempt_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(contract._builders, "leaving", f"{__name__}:leaving")
     task = accept(
