@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings
-from django.db import connection
 from django.db.models.functions import Now
 
 from loops.crashpoints import MODES, POINTS
@@ -34,18 +32,6 @@ def start_server() -> None:
         LOOPWARDEN_TOOLS=",".join(plan_tasks.TOOLS),
         MODEL_KEY="key",
     )
-
-
-@contextmanager
-def kept_output(folder: Path) -> Iterator[Path]:
-    """Where the processes write; it is printed with a failing test."""
-    if connection.vendor == "sqlite":
-        with connection.cursor() as cursor:
-            cursor.execute("PRAGMA journal_mode=WAL")
-    log = folder / "processes.log"
-    log.touch()
-    yield log
-    print(log.read_text()[-6000:])
 
 
 def rows_of(run: Run) -> tuple[Any, ...]:

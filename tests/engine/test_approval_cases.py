@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +17,20 @@ from loops.figures import effective_status
 from loops.models import Escalation, Run, Step
 from loops.store import artifacts
 from tests.engine import forked, rows, scenes
-from tests.engine.disturbed import Disturbed, kept_output, start_server
+from tests.engine.disturbed import Disturbed
 from tests.engine.forked import Forked
 from tests.engine.plan_tasks import ACCEPT, TOOLS, decide, open_item, paying, plan_task
 from tests.loops.patterns.plan_scenes import parameters, plan, step
 from workers import sweeper
 from workers.run_tools import RunTools
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.worker]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.worker,
+    pytest.mark.usefixtures("forks"),
+]
 
 PAY = step("a", tool="pay", risk="high_impact")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _server(django_db_setup: None, django_db_blocker: Any) -> None:
-    with django_db_blocker.unblock():
-        start_server()
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Path]:
-    with kept_output(tmp_path) as path:
-        yield path
 
 
 @pytest.fixture(autouse=True)

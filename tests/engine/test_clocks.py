@@ -28,15 +28,6 @@ STEPPED = str(Path(__file__).parent / "stepped")
 HOUR = 3600
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Path]:
-    """What the processes say, shown when the test fails."""
-    file = tmp_path / "processes.log"
-    file.touch()
-    yield file
-    print(file.read_text()[-8000:])
-
-
 def stepped(seconds: int) -> dict[str, str]:
     """The environment of a process whose time of day is that far off."""
     return {"PYTHONPATH": STEPPED, "CLOCK_STEP": str(seconds)}

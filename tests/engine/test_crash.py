@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from django.db import connection
 
 from loops.models import Attempt, Reservation, Run, Step
 from tests.engine import processes, scenes
@@ -23,18 +21,6 @@ POINTS = {
     "decided": 0,
     "finished": 0,
 }
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Path]:
-    """Output of the processes, printed when the test fails."""
-    if connection.vendor == "sqlite":
-        with connection.cursor() as cursor:
-            cursor.execute("PRAGMA journal_mode=WAL")
-    path = tmp_path / "processes.log"
-    path.touch()
-    yield path
-    print(path.read_text()[-6000:])
 
 
 def test_a_worker_runs_a_task_from_submission_to_its_end(log: Path) -> None:

@@ -24,15 +24,6 @@ SLOW = {"LOOPWARDEN_LEASE_SECONDS": "60", "LOOPWARDEN_SANDBOX": "none"}
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Path]:
-    """What the processes say, shown when the test fails."""
-    file = tmp_path / "processes.log"
-    file.touch()
-    yield file
-    print(file.read_text()[-8000:])
-
-
-@pytest.fixture
 def own_redis(tmp_path: Path) -> Iterator[ValkeyServer]:
     """A server that this test may stop."""
     with ValkeyServer(tmp_path / "redis") as server:

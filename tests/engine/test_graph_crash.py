@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from pprint import pformat
 
 import pytest
-from django.db import connection
 from django.db.models import QuerySet
 
 from loops.models import Escalation, Graph, Run, Step
@@ -18,18 +16,6 @@ from workers import dispatch, graphs
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.worker]
 
 POINTS = ("child-ended", "signal-recorded", "child-submitted", "governor-asked", "graph-moved")
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Path]:
-    """Output of the processes, printed when the test fails."""
-    if connection.vendor == "sqlite":
-        with connection.cursor() as cursor:
-            cursor.execute("PRAGMA journal_mode=WAL")
-    path = tmp_path / "processes.log"
-    path.touch()
-    yield path
-    print(path.read_text()[-6000:])
 
 
 def release(name: str) -> Graph:

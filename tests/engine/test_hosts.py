@@ -28,14 +28,6 @@ def _ended(run: Run) -> Run | None:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "processes.log"
-    path.touch()
-    yield path
-    print(path.read_text()[-6000:])
-
-
-@pytest.fixture
 def bucket(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """An S3 server with a bucket, and this process's storage in it."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):

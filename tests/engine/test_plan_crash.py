@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from loops.models import Escalation, Run, Step
 from tests.engine import processes
@@ -21,18 +19,6 @@ WITH_TOOLS = {"LOOPWARDEN_TOOLS": ",".join(TOOLS)}
 def _tools(settings: Any) -> None:
     """Whoever takes a task in knows the same tools as its workers."""
     settings.LOOPWARDEN_TOOLS = TOOLS
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Path]:
-    """Output of the processes, printed when the test fails."""
-    if connection.vendor == "sqlite":
-        with connection.cursor() as cursor:
-            cursor.execute("PRAGMA journal_mode=WAL")
-    path = tmp_path / "processes.log"
-    path.touch()
-    yield path
-    print(path.read_text()[-6000:])
 
 
 def rests(run: Run) -> Run:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,32 +16,18 @@ from loops.models import Run, Step
 from loops.store import artifacts
 from tests.engine import forked, processes, scenes
 from tests.engine.counting import CALLS, answer_of, assert_ends_as_ever, counting, models
-from tests.engine.disturbed import Disturbed, kept_output, rows_of, start_server
+from tests.engine.disturbed import Disturbed, rows_of
 from tests.engine.forked import Forked
 from tests.messages_server import Answer, MessagesServer, Request
 from workers import dispatch
 from workers.app import ITERATE, app
 from workers.commands import OUTPUT_CAP
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.worker]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _server(django_db_setup: None, django_db_blocker: Any) -> None:
-    with django_db_blocker.unblock():
-        start_server()
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Path]:
-    with kept_output(tmp_path) as path:
-        yield path
-
-
-@pytest.fixture
-def provider() -> Iterator[MessagesServer]:
-    with models() as server:
-        yield server
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.worker,
+    pytest.mark.usefixtures("forks"),
+]
 
 
 def test_rc148_a_message_that_comes_again_during_the_work_does_nothing(

@@ -29,15 +29,6 @@ AT_ONCE = 5.0
 """Far below the heartbeat of 20 s, and above what a busy machine needs; alone it takes 0.2 s."""
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Path]:
-    """What the processes say, shown when the test fails."""
-    file = tmp_path / "processes.log"
-    file.touch()
-    yield file
-    print(file.read_text()[-8000:])
-
-
 @contextmanager
 def plant(log: Path, workers: int = 1, **env: str) -> Iterator[list[processes.Running]]:
     """A tender and workers whose heartbeat comes every 20 s."""

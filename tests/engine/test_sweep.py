@@ -7,23 +7,25 @@ was really asked of the model and really paid stands in books outside of the pro
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from loops.crashpoints import POINTS
 from loops.models import IdempotencyKey, Run, Task
 from tests.engine import forked, processes
-from tests.engine.counting import assert_ends_as_ever, counting, models, request_of
-from tests.engine.disturbed import WAYS, Disturbed, family, kept_output, rows_of, start_server
+from tests.engine.counting import assert_ends_as_ever, counting, request_of
+from tests.engine.disturbed import WAYS, Disturbed, family, rows_of
 from tests.engine.forked import Forked
 from tests.engine.test_graph_crash import POINTS as OF_A_GRAPH
 from tests.engine.test_sweep_gates import AT_A_GATE, OF_AN_EFFECT
 from tests.messages_server import MessagesServer
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.worker]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.worker,
+    pytest.mark.usefixtures("forks"),
+]
 
 # Where, and how many model calls are then paid for although their answers are lost.
 OF_AN_ATTEMPT = {
@@ -48,24 +50,6 @@ OF_AN_ATTEMPT = {
 }
 OF_A_SUBMISSION = ("submitting", "submitted")
 OF_A_SWEEP = ("closing", "taken-back")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _server(django_db_setup: None, django_db_blocker: Any) -> None:
-    with django_db_blocker.unblock():
-        start_server()
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Path]:
-    with kept_output(tmp_path) as path:
-        yield path
-
-
-@pytest.fixture
-def provider() -> Iterator[MessagesServer]:
-    with models() as server:
-        yield server
 
 
 @pytest.mark.parametrize("mode", WAYS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +11,23 @@ from django.contrib.auth import get_user_model
 from loops.core.limits import Amount
 from loops.models import Escalation, Run
 from tests.engine import forked, plan_tasks, scenes
-from tests.engine.disturbed import WAYS, Disturbed, kept_output, rows_of, start_server
+from tests.engine.disturbed import WAYS, Disturbed, rows_of
 from tests.engine.forked import Forked
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.worker]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.worker,
+    pytest.mark.usefixtures("forks"),
+]
 
 AT_A_GATE = ("parked", "deciding")
 # What a person finds out about the payment after the crash, where nobody else can know.
 OF_AN_EFFECT = {"approved": "", "sent": "not_happened", "answered": "happened", "recorded-1": ""}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _server(django_db_setup: None, django_db_blocker: Any) -> None:
-    with django_db_blocker.unblock():
-        start_server()
-
-
-@pytest.fixture
-def log(tmp_path: Path, settings: Any) -> Iterator[Path]:
+@pytest.fixture(autouse=True)
+def _tools(settings: Any) -> None:
     settings.LOOPWARDEN_TOOLS = plan_tasks.TOOLS
-    with kept_output(tmp_path) as path:
-        yield path
 
 
 def at_the_gate(book: Path, asked: int = 1) -> Run:
