@@ -89,6 +89,7 @@ def attempt_tone(attempt: Attempt) -> str:
 
 
 MOST_SLOTS = 24
+REMAINS_CHARACTERS = 300
 """What a rail draws at most: a limit of 1,000 is a number, not 1,000 boxes."""
 
 
@@ -189,11 +190,27 @@ def _last_reasons(run: Run) -> tuple[str, ...]:
 
 
 def sentence(run: Run) -> str:
-    """Why the run is where it is now, in one sentence; empty while it simply goes on."""
+    """Why the run is where it is now, and what remains of one that ended without success.
+
+    Empty while it simply goes on.
+    """
     status, stop_reason = effective_status(run)
-    if status is not RunStatus(run.status):
-        return SENTENCES[StopReason(stop_reason)]
-    return run.sentence
+    late = status is not RunStatus(run.status)
+    why = SENTENCES[StopReason(stop_reason)] if late else run.sentence
+    if status not in TERMINAL or status is RunStatus.SUCCEEDED:
+        return why
+    return f"{why} {_remains(run)}".strip()
+
+
+def _remains(run: Run) -> str:
+    """What the last judgment asked for; whoever has none of it, has all of it to do."""
+    points = [line.strip().removeprefix("- ") for line in (run.feedback or "").splitlines()]
+    asked = "; ".join(filter(None, points))
+    if len(asked) > REMAINS_CHARACTERS:
+        asked = f"{asked[:REMAINS_CHARACTERS]}…"
+    if asked:
+        return f"What remains: {asked}"
+    return "" if run.iterations else "No attempt was judged: all of it remains."
 
 
 def effective_status(run: Run, now: datetime | None = None) -> tuple[RunStatus, str]:

@@ -141,7 +141,7 @@ def _why(run: Run, day: ProjectDay | None) -> str:
         return "It stops as soon as its worker hears of the cancel."
     if status is RunStatus.QUEUED:
         return why_waiting(run, day)
-    return "" if status is RunStatus.RUNNING else run.sentence
+    return "" if status is RunStatus.RUNNING else sentence(run)
 
 
 @dataclass(frozen=True, kw_only=True)

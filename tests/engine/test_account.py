@@ -18,7 +18,7 @@ from loops import gates
 from loops.core.lifecycle import StopReason
 from loops.figures import account
 from loops.models import Escalation, Run
-from loops.store import artifacts
+from loops.store import artifacts, runs
 from tests.engine import scenes
 from workers import sweeper
 
@@ -148,14 +148,18 @@ def test_rc061_a_run_that_goes_on_has_no_account_yet() -> None:
 
 
 @pytest.mark.parametrize(
-    ("on_limit", "status"), [("gate", "at_gate"), ("stop", "budget_exhausted")]
+    ("on_limit", "status", "remains"),
+    [("gate", "at_gate", ""), ("stop", "budget_exhausted", " What remains: r1; r2 <b>")],
 )
-def test_d1_a_cap_tells_the_same_whatever_becomes_of_the_run(on_limit: str, status: str) -> None:
+def test_d1_a_cap_tells_the_same_whatever_becomes_of_the_run(
+    on_limit: str, status: str, remains: str
+) -> None:
     run = capped(on_limit)
     told = account(run)
     assert told is not None
     assert (run.status, told.stop_reason) == (status, StopReason.ITERATIONS)
-    assert told.sentence == "The reviewer approved none of 2 rounds; the last reasons are kept."
+    why = "The reviewer approved none of 2 rounds; the last reasons are kept."
+    assert told.sentence == why + remains
     assert told.last_reasons == ("r1", "r2 <b>")
     used = {counter.axis: (counter.used, counter.cap) for counter in told.counters}
     assert (used["iterations"], used["model_calls"]) == ((2, 2), (4, 9))
@@ -168,3 +172,11 @@ def test_d1_a_cap_tells_the_same_whatever_becomes_of_the_run(on_limit: str, stat
         packet = Escalation.objects.get(run=run).packet
         assert (packet["cause"], packet["feedback"]) == ("iterations", "- r1\n- r2 <b>")
         assert (packet["iterations"], packet["cap"]) == (2, 2)
+
+
+def test_what_remains_of_a_run_that_was_never_judged_is_all_of_it() -> None:
+    run = scenes.pair_task([scenes.code("one")], [scenes.APPROVED]).runs.get()
+    runs.cancel(run, actor="ada")
+    told = account(Run.objects.get(pk=run.pk))
+    assert told is not None
+    assert told.sentence.endswith("No attempt was judged: all of it remains.")
